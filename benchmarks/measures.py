@@ -132,7 +132,7 @@ def compare_forward(passages: int = PASSAGES) -> None:
         texts = [np.array(study.passages[place]) for place in chosen]
         words = [study.passages.spelled(place) for place in chosen]
         articles = [int(study.passages.articles[place]) for place in chosen]
-        centre = load(study.vectors(model))["centre"]
+        centre = load(study.vectors(model).argument.measure())["centre"]
     plan = study.plan
     every = -(-len(study.chosen) // MOST_HIDDEN)
     states = [place % every == 0 for place in range(passages)]

@@ -14,6 +14,7 @@ tell what is finished, so nothing depends on Ray's own state.
 
 import contextlib
 import hashlib
+import importlib
 import json
 import logging
 import multiprocessing
@@ -407,6 +408,31 @@ def run_local(tasks: Sequence[Task], workers: int) -> Iterator[Task]:
 
 
 @contextlib.contextmanager
+def keeping_workers(ready: int = 0, modules: tuple[str, ...] = ()) -> Iterator[None]:
+    """Let one map after the other use the same processes: to start one, and to load a model in it, takes seconds.
+
+    ready: how many are started at once. They import the modules while the caller prepares the first map.
+    """
+    global _kept
+    check_engine("local")
+    if _kept is not None:
+        yield
+        return
+    _kept = []
+    try:
+        if ready:
+            with _without_interrupts():
+                for _ in range(ready):
+                    _kept.append(_Worker(modules))
+        yield
+    finally:
+        with _keeping:
+            ended, _kept = _kept, None
+        for worker in ended:
+            worker.end()
+
+
+@contextlib.contextmanager
 def worker_environment() -> Iterator[None]:
     """Make processes started meanwhile compute on one thread and keep their memory."""
     wanted = ONE_THREAD | KEPT_MEMORY
@@ -424,10 +450,10 @@ def worker_environment() -> Iterator[None]:
 class _Worker:
     """A process, and the task that it has."""
 
-    def __init__(self) -> None:
+    def __init__(self, modules: tuple[str, ...] = ()) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        self.process = context.Process(target=_serve, args=(theirs, modules), daemon=True)
         with worker_environment():
             self.process.start()
         theirs.close()
@@ -449,6 +475,11 @@ class _Worker:
                 part.unlink(missing_ok=True)
 
 
+# Workers that wait for the next map, while ``keeping_workers`` lasts. A map takes and returns them in its own thread.
+_kept: list[_Worker] | None = None
+_keeping = threading.Lock()
+
+
 class _Crew:
     """Workers, and what is waiting for them."""
 
@@ -466,11 +497,10 @@ class _Crew:
 
     def work(self) -> None:
         """Hand out tasks until all are done or one fails, then report None or the error."""
-        if hasattr(signal, "pthread_sigmask"):
-            # Ctrl-C reaches the whole process group; workers have it blocked from their first moment, as this thread
-            # has. The process that multiprocessing starts before the first of them would unblock it.
-            resource_tracker.ensure_running()
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        with _without_interrupts():
+            self._work()
+
+    def _work(self) -> None:
         try:
             self._hand_out()
             while busy := {worker.connection: worker for worker in self._workers if worker.task}:
@@ -480,6 +510,11 @@ class _Crew:
                 for connection in ready:
                     self._take(busy[connection])  # type: ignore[index]
                 self._hand_out()
+            else:
+                with _keeping:
+                    if _kept is not None:
+                        _kept.extend(self._workers)
+                        self._workers = []
             self.outcomes.put(None)
         except BaseException as error:
             self.outcomes.put(error)
@@ -489,10 +524,20 @@ class _Crew:
 
     def _hand_out(self) -> None:
         while len(self._workers) < min(self._count, len(self._waiting)):
-            self._workers.append(_Worker())
+            self._workers.append(self._kept_worker() or _Worker())
         for worker in self._workers:
             if worker.task is None and self._waiting:
                 worker.give(self._waiting.popleft())
+
+    def _kept_worker(self) -> _Worker | None:
+        """One that waits; those that have died meanwhile are left out."""
+        with _keeping:
+            while _kept:
+                worker = _kept.pop()
+                if worker.process.is_alive():
+                    return worker
+                worker.end()
+        return None
 
     def _take(self, worker: _Worker) -> None:
         """A worker's answer: nothing when its task is done, the error that the function raised, or its end."""
@@ -536,12 +581,31 @@ def lost(task: Task) -> LostWorkError:
     )
 
 
-def _serve(connection: Connection) -> None:
+@contextlib.contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Block Ctrl-C, which reaches the whole process group, in this thread and in what it starts meanwhile."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    # The process that multiprocessing starts before the first worker would unblock it.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _serve(connection: Connection, modules: tuple[str, ...]) -> None:
     """A worker's loop: compute what arrives and answer, until the pipe closes."""
     # The parent decides what Ctrl-C means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(connection, inbox), daemon=True).start()
+    for module in modules:
+        # Work that needs one that cannot be loaded says so.
+        with contextlib.suppress(Exception):
+            importlib.import_module(module)
     while True:
         connection.send(_outcome(inbox.get()))
 

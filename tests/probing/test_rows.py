@@ -79,12 +79,13 @@ def attention(labels: list[Labelling], shards: int = 3, model: PlantedModel = MO
 def attention_groups(labels: list[Labelling], shards: int = 3, model: PlantedModel = MODEL) -> list[dict[str, Any]]:
     """Through the same steps as a study: shards to files, files to totals, totals to a summary."""
     plan = make_plan(labels)
-    totals = AttentionTotals(MEASURES.replicates, plan.seed)
+    found = []
     for part in np.array_split(np.arange(len(PASSAGES)), shards):
         passages = [PASSAGES[place] for place in part]
         articles = [ARTICLES[place] for place in part]
         content = attention_sums(model, passages, passages, articles, plan=plan, batch=100).to_bytes()
-        totals.add(ShardSums.restore(content))
+        found.append(ShardSums.restore(content))
+    totals = AttentionTotals(found, MEASURES.replicates, plan.seed)
     groups: list[dict[str, Any]] = attention_summary(totals, plan, MEASURES)["groups"]
     return groups
 

@@ -8,6 +8,8 @@ from statistics import mean
 
 import numpy as np
 import pytest
+from gensim.corpora import Dictionary
+from gensim.models import CoherenceModel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -392,6 +394,28 @@ def test_words_that_occur_together_are_coherent_and_mixed_ones_are_not() -> None
     of_true, of_mixed = (coherence(top, bags.documents(), 30) for top in (true, true.T.reshape(3, 10)))
     assert of_true["c_v"] > of_mixed["c_v"] + 0.2
     assert of_true["c_npmi"] > of_mixed["c_npmi"] + 0.2
+
+
+@pytest.mark.parametrize("longest", [8, 60, 200])
+def test_coherences_are_those_of_gensim(longest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = np.random.default_rng(longest)
+    # Words repeat within windows, and documents are shorter and longer than these.
+    documents = [draw.zipf(1.3, size=draw.integers(1, longest)) % 40 for _ in range(40)]
+    top = np.array([draw.permutation(40)[:10] for _ in range(5)])
+    found = coherence(top, documents, 40)
+    texts, names = ([[str(word) for word in each] for each in rows] for rows in (documents, top.tolist()))
+    dictionary = Dictionary([[str(word) for word in range(40)]])
+    for kind in ("c_npmi", "c_v"):
+        model = CoherenceModel(topics=names, texts=texts, dictionary=dictionary, coherence=kind, topn=10, processes=1)
+        with np.errstate(all="ignore"):
+            expected = np.array(model.get_coherence_per_topic())
+        assert np.isfinite(expected).any()
+        assert found[kind] == pytest.approx(expected[np.isfinite(expected)].mean(), rel=1e-9)
+    # Some documents at a time give the same counts.
+    monkeypatch.setattr(topics, "COUNTED", 7)
+    assert coherence(top, documents, 40) == pytest.approx(found, rel=1e-12)
+    # The control: other top words have other coherences.
+    assert coherence(top[:1], documents, 40) != pytest.approx(found, rel=1e-3)
 
 
 def test_topics_with_words_that_never_occur_have_no_coherence_and_spoil_no_mean() -> None:

@@ -41,9 +41,8 @@ def test_attention_between_words_of_two_tokens_is_the_planted_one_times_their_to
     lengths[-1] = 1
     labelling = Labelling(np.arange(WORDS)[:, None] % TOPICS == np.arange(TOPICS), assignment="one")
     plan = Plan((labelling,), np.ones(WORDS), PairTable.empty(WORDS), 1, 0, places, lengths)
-    totals = AttentionTotals(2, 0)
-    totals.add(attention_sums(MODEL, passages, spellings, list(range(20)), plan=plan, batch=100))
-    found = totals.averages(0)[0]
+    shard = attention_sums(MODEL, passages, spellings, list(range(20)), plan=plan, batch=100)
+    found = AttentionTotals([shard], 2, 0).averages(0)[0]
     assert found[SAME_TOPIC, 0] == pytest.approx(factor * 0.03, rel=1e-5)
     assert found[DIFFERENT_TOPIC, 0] == pytest.approx(factor * 0.02, rel=1e-5)
 

@@ -1,14 +1,17 @@
 """A map over items: results in order, computed once, by whichever worker is there."""
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from support.helpers import start_python
-from support.scale_work import calls, interrupted, items, killed_once, square, stuck, threads, wrong
+from support.scale_work import calls, interrupted, items, killed_once, process, square, stuck, threads, wrong
+from topicscope import scale
 from topicscope.errors import InputError, LostWorkError
-from topicscope.scale import Item, completed, map_items, read_result
+from topicscope.scale import Item, completed, keeping_workers, map_items, read_result
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -52,6 +55,57 @@ def test_a_damaged_result_is_not_used_but_computed_again(tmp_path: Path, damage:
     assert calls(tmp_path) == [3, 3]
 
 
+def processes(folder: Path, name: str) -> tuple[set[str], set[str]]:
+    """The processes of a map by two workers, and whether each had loaded the module."""
+    found = [each.decode().split() for each in map_items(process, items(folder), folder=folder / name, workers=2)]
+    return {number for number, _ in found}, {loaded for _, loaded in found}
+
+
+def test_kept_workers_serve_one_map_after_the_other_with_what_they_loaded(tmp_path: Path) -> None:
+    with keeping_workers(2, ("wave", "no_such_module")):
+        first, loaded = processes(tmp_path, "first")
+        # One that dies while it waits is replaced.
+        os.kill(int(min(first)), signal.SIGKILL)
+        second, _ = processes(tmp_path, "second")
+    assert loaded == {"True"}
+    assert len(first) == 2
+    assert first & second == first - {min(first)}
+    assert not any(Path(f"/proc/{number}").exists() for number in first | second)
+    # The control: without being kept they are others each time, and load nothing.
+    third, loaded = processes(tmp_path, "third")
+    assert not third & (first | second)
+    assert loaded == {"False"}
+
+
+def test_kept_workers_end_with_an_error_and_the_next_map_has_others(tmp_path: Path) -> None:
+    with keeping_workers(2):
+        first, _ = processes(tmp_path, "first")
+        with pytest.raises(LookupError, match="two is not there"):
+            map_items(wrong, items(tmp_path), folder=tmp_path / "work", workers=2)
+        assert map_items(square, items(tmp_path), folder=tmp_path / "work", workers=2) == [b"0", b"1", b"4", b"9"]
+    assert not any(Path(f"/proc/{number}").exists() for number in first)
+
+
+def test_workers_end_if_ctrl_c_comes_while_they_are_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    started, ended = list[object](), list[object]()
+
+    class Started:
+        def __init__(self, modules: tuple[str, ...]) -> None:
+            started.append(self)
+            if len(started) == 2:
+                # Where another thread takes the signal, it is raised at once, else as soon as it is not blocked.
+                os.kill(os.getpid(), signal.SIGINT)
+
+        def end(self) -> None:
+            ended.append(self)
+
+    monkeypatch.setattr(scale, "_Worker", Started)
+    with pytest.raises(KeyboardInterrupt), keeping_workers(2):
+        pass
+    assert started[0] in ended
+    assert scale._kept is None
+
+
 def test_ctrl_c_keeps_finished_items(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         map_items(interrupted, items(tmp_path), folder=tmp_path / "work")
@@ -72,14 +126,16 @@ sweep = ts.Sweep(settings={"data": data, "training": {"steps": 2}}, vary={"train
 """
 
 
-def test_a_script_that_asks_for_work_while_it_is_imported_is_told_to_have_a_guard(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ready", [0, 2])
+def test_a_script_that_asks_for_work_while_it_is_imported_is_told_to_have_a_guard(tmp_path: Path, ready: int) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "from pathlib import Path\n"
         "from support.scale_work import items, square\n"
-        "from topicscope.scale import map_items\n"
+        "from topicscope.scale import keeping_workers, map_items\n"
         f"folder = Path({str(tmp_path)!r})\n"
-        "map_items(square, items(folder), folder=folder / 'work', workers=2)\n"
+        f"with keeping_workers({ready}):\n"
+        "    map_items(square, items(folder), folder=folder / 'work', workers=2)\n"
     )
     _, errors = start_python(str(script)).communicate()
     assert 'put it below if __name__ == "__main__":' in errors.splitlines()[-1]

@@ -30,6 +30,12 @@ def square(argument: Argument) -> bytes:
     return str(number**2).encode()
 
 
+def process(argument: Argument) -> bytes:
+    """Which process computes, and whether it has loaded a module. It sleeps, so that every worker gets an item."""
+    time.sleep(0.5)
+    return f"{os.getpid()} {'wave' in sys.modules}".encode()
+
+
 def interrupted(argument: Argument) -> bytes:
     if argument[0] == 2:
         raise KeyboardInterrupt

@@ -299,26 +299,29 @@ def probe(
         read_pairs(settings.topics.word_topics)
     if report:
         report(0, 1, f"loading {', '.join(names)}, then reading {settings.text.corpus}")
-    from topicscope.probing.study import measure_models
+    from topicscope.probing.study import measure_models, workers_ready
     from topicscope.probing.topics import save_topics
     from topicscope.reporting.figures.probe import draw
     from topicscope.reporting.page import write_report
     from topicscope.reporting.page.probes import probe_notes, word_notes
 
-    corpus = settings.text.open()
-    # This refuses what is wrong before the folder is made.
-    measured = measure_models(
-        subjects,
-        settings=settings,
-        machine=machine,
-        work=folder.work,
-        corpus=corpus,
-        revisions=revisions,
-        show_words=show_words,
-        report=report,
-    )
-    asked = settings.table(corpus)
-    with folder.opened(asked):
+    with contextlib.ExitStack() as opened:
+        if not any(map(_is_subject, subjects)):
+            opened.enter_context(workers_ready(machine))
+        corpus = settings.text.open()
+        # This refuses what is wrong before the folder is made.
+        measured = measure_models(
+            subjects,
+            settings=settings,
+            machine=machine,
+            work=folder.work,
+            corpus=corpus,
+            revisions=revisions,
+            show_words=show_words,
+            report=report,
+        )
+        asked = settings.table(corpus)
+        opened.enter_context(folder.opened(asked))
         # The settings come first: they identify a folder that was begun.
         write_atomically(folder.settings, json.dumps(asked, indent=2) + "\n")
         finished: list[Finished] = []

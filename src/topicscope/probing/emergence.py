@@ -74,8 +74,7 @@ class Emergence:
             for number, (words, article) in enumerate(zip(self.words[batch], self.articles[batch], strict=True)):
                 inside = [layer[number, :, : len(words), : len(words)] for layer in attention]
                 accumulator.add(passage_pairs(inside, words), int(article))
-        totals = AttentionTotals(self.replicates, self.seed)
-        totals.add(accumulator.result())
+        totals = AttentionTotals([accumulator.result()], self.replicates, self.seed)
         averages = totals.averages(0)
         return {
             "attention": _contrast(averages.mean(axis=(2, 3))),

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from safetensors import safe_open
 from safetensors.numpy import load_file, save
+from scipy import sparse
 from torch import OutOfMemoryError
 
 from topicscope.errors import InputError
@@ -29,7 +30,7 @@ from topicscope.probing.statistics.pairs import PairTable
 from topicscope.probing.statistics.permutation import frequency_strata, stratified_orders
 from topicscope.randomness import Purpose, generator
 from topicscope.text.tokens import open_passages
-from topicscope.text.words import attention_between_words, states_of_words
+from topicscope.text.words import attention_between_words, mean_vectors, states_of_words
 
 # Levels of frequency in matching. Fewer for attention: its cells are also by distance, and kept for each article and
 # replicate.
@@ -147,6 +148,38 @@ def read_plan(path: Path) -> Plan:
     pairs = PairTable(len(arrays["frequency"]), arrays["codes"], arrays["counts"], np.zeros(len(arrays["codes"])))
     draws = (about["permutations"], about["seed"])
     return Plan(labellings, arrays["frequency"], pairs, *draws, arrays["places"], arrays["lengths"])
+
+
+@dataclass(frozen=True, eq=False)
+class ModelVectors:
+    """All that a worker needs to find the vectors of a model that its other work uses."""
+
+    model: Subject
+    tokens: Int[np.ndarray, " token"]
+    """The tokens that the plan's words are written with."""
+
+    means: sparse.csr_array
+    """What turns the vectors of these tokens into those of the words."""
+
+    passages: tuple[Int[np.ndarray, " _"], ...]
+    """Those over which hidden states are averaged; none if hidden states are not asked for."""
+
+    def measure(self) -> bytes:
+        """Embeddings of the words, ``matrix`` and ``layer``, and each layer's mean hidden state, ``centre``."""
+        # No layer if the model offers no hidden states.
+        sums, seen, kind = np.zeros((0, 0)), 0, np.dtype(np.float32)
+        for passage in self.passages:
+            states = [layer[0, : len(passage)].cpu().numpy() for layer in self.model.run([passage]).hidden]
+            if states:
+                found = np.stack([layer.sum(axis=0, dtype=np.float64) for layer in states])
+                sums, seen, kind = (sums + found if seen else found), seen + len(passage), states[0].dtype
+        return save(
+            {
+                "matrix": mean_vectors(self.means, self.model.embedding_matrix()[self.tokens]),
+                "layer": mean_vectors(self.means, self.model.embedding_layer(self.tokens)),
+                "centre": (sums / max(seen, 1)).astype(kind),
+            }
+        )
 
 
 @dataclass(frozen=True)

@@ -7,29 +7,24 @@ of one threshold and assignment.
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from safetensors import safe_open
 from safetensors.numpy import load_file, save
 
 from topicscope.files import Row
 from topicscope.probing.passes import WORD_FREQUENCY_LEVELS, Plan, read_plan
 from topicscope.probing.settings import MeasureSettings
-from topicscope.probing.statistics.attention import (
-    AttentionTotals,
-    head_tests,
-    model_test,
-    pair_matrices,
-)
+from topicscope.probing.statistics.attention import AttentionTotals, head_tests, pair_matrices
 from topicscope.probing.statistics.comparison import Comparable
 from topicscope.probing.statistics.hidden import KINDS as STATES
-from topicscope.probing.statistics.hidden import HiddenMeasure, HiddenSums
+from topicscope.probing.statistics.hidden import HiddenLayer, HiddenMeasure, HiddenSums
 from topicscope.probing.statistics.labelling import (
     DIFFERENT_TOPIC,
     SAME_TOPIC,
@@ -40,16 +35,16 @@ from topicscope.probing.statistics.labelling import (
 from topicscope.probing.statistics.matching import (
     Matched,
     MatchedWords,
+    attention_tests,
     matched_co_occurrence,
     matched_similarity,
-    matched_test,
     matched_without_topics,
     matched_word_co_occurrence,
     mean_of_seeds,
     with_topics,
 )
 from topicscope.probing.statistics.pairs import PairTable, compare_top_pairs
-from topicscope.probing.statistics.permutation import Tested, stratified_orders
+from topicscope.probing.statistics.permutation import Tested
 from topicscope.probing.statistics.resampling import SeedDraws, contrast, ratio_of_ratios, ratio_replicates
 from topicscope.probing.statistics.similarity import (
     Kind,
@@ -62,6 +57,7 @@ from topicscope.probing.statistics.similarity import (
 )
 from topicscope.randomness import Purpose, generator
 
+T = TypeVar("T")
 KINDS: tuple[Kind, ...] = ("cosine", "dot")
 # The key under which finished work (not a row) has the ratios of all replicates, to compare thresholds.
 RATIOS = "ratio_replicates"
@@ -71,7 +67,8 @@ COMPARED, BY_TOPIC = "compared", "by_topic"
 PAPER_TOP_PAIRS = {0.0005: 105, 0.001: 435, 0.002: 1_711}
 # Similarities of words held at once.
 PRODUCTS = 40_000_000
-# How many groups of labellings are summed up at once: permutations wait for memory more than for a processor.
+# How many groups of labellings, or layers, are summed up at once: permutations wait for memory more than for a
+# processor.
 THREADS = 2
 
 
@@ -121,9 +118,7 @@ class EmbeddingTask:
         by_topic: list[list[Row]] | list[None] = [None] * len(VARIANTS)
         if self.by_topic and first in plan.widest:
             similar = [(each @ each.T) for each in (_ready(vectors, labellings[0], one, "cosine") for one in VARIANTS)]
-            by_topic = topic_contrasts(
-                similar, labellings[0].among_kept, *_topic_draws(plan, first, draws, self.measures)
-            )
+            by_topic = _contrasts_by_topic(similar, plan, first, draws, self.measures)
         balance = mean_of_seeds([each.balance for each in of_seeds], "same", "different")
         found, arrays = list[Row](), dict[str, np.ndarray]()
         for place, variant in enumerate(VARIANTS):
@@ -185,20 +180,28 @@ def _ready(
     return prepared(vectors[variant.embedding][labelling.kept], kind, centred=variant.centred)
 
 
-def _topic_draws(
+def _contrasts_by_topic(
+    values: Sequence[Float[np.ndarray, "kept kept"]],
     plan: Plan,
     place: int,
     draws: TopicDraws,
     settings: MeasureSettings,
-    chosen: Bool[np.ndarray, " word"] | None = None,
-) -> tuple[Float[np.ndarray, "replicate kept"], Int[np.ndarray, "permutation kept"]]:
-    """How often words were drawn, and permutations of them, for contrasts by topic; for all kept words, or some."""
-    kept = plan.labellings[place].kept if chosen is None else chosen
-    words = draws.words[:, kept]
-    draw = generator(plan.seed, Purpose.PERMUTATION, place, 3)
-    labelling = Labelling(plan.labellings[place].membership[kept])
-    orders = stratified_orders(labelling, plan.strata(place)[kept], settings.head_permutations, generator=draw)
-    return np.concatenate([np.ones((1, words.shape[1])), words]), orders
+    *,
+    kept: Bool[np.ndarray, " word"] | None = None,
+    counts: Float[np.ndarray, "kept kept"] | None = None,
+) -> list[list[Row]]:
+    """Contrasts of single topics, of matrices over the words that a labelling keeps, or over those given."""
+    kept = plan.labellings[place].kept if kept is None else kept
+    words = np.concatenate([np.ones((1, int(kept.sum()))), draws.words[:, kept]])
+    return topic_contrasts(
+        values,
+        Labelling(plan.labellings[place].membership[kept]),
+        words,
+        plan.strata(place)[kept],
+        settings.head_permutations,
+        counts=counts,
+        generator=generator(plan.seed, Purpose.PERMUTATION, place, 3),
+    )
 
 
 def _tests(vectors: dict[str, np.ndarray], plan: Plan, place: int, permutations: int) -> list[Tested]:
@@ -214,21 +217,30 @@ def _tests(vectors: dict[str, np.ndarray], plan: Plan, place: int, permutations:
     return found
 
 
+def over_groups(plan: Plan, function: Callable[[tuple[int, ...]], T]) -> list[T]:
+    """A function of each group of labellings, in their order; those with the most pairs are begun first.
+
+    Each group draws from its own generator, so threads change no number. NumPy releases Python's lock in look-ups.
+    """
+    largest = sorted(plan.groups, key=lambda places: -len(plan.labellings[places[0]].same_topic_pairs[0]))
+    with ThreadPoolExecutor(THREADS) as pool:
+        found = dict(zip(largest, pool.map(function, largest), strict=True))
+    return [found[places] for places in plan.groups]
+
+
 def attention_summary(totals: AttentionTotals, plan: Plan, settings: MeasureSettings, *, by_topic: bool = True) -> Row:
     """For each group of labellings, what rows of probe.json hold about attention and hidden states.
 
     Also the attention that sinks into the first token, and the pairs of words that each head connects most.
     """
     sink = None if not totals.queries else (totals.sunk / totals.queries).tolist()
-    # Each group draws from its own generator, so threads change no number; NumPy releases the lock while it looks up.
-    with ThreadPoolExecutor(THREADS) as pool:
-        groups = list(pool.map(lambda places: _group(totals, plan, places, settings, by_topic), plan.groups))
-        if totals.hidden is not None:
-            for group, states in zip(groups, _hidden(totals, totals.hidden, plan, settings, pool), strict=True):
-                group["hidden_by_layer"] = states["hidden_by_layer"]
-                group[COMPARED] |= states[COMPARED]
-                for topic, more in zip(group[BY_TOPIC] or (), states[BY_TOPIC] or (), strict=False):
-                    topic |= more
+    groups = over_groups(plan, lambda places: _group(totals, plan, places, settings, by_topic))
+    if totals.hidden is not None:
+        for group, states in zip(groups, _hidden(totals, totals.hidden, plan, settings), strict=True):
+            group["hidden_by_layer"] = states["hidden_by_layer"]
+            group[COMPARED] |= states[COMPARED]
+            for topic, more in zip(group[BY_TOPIC] or (), states[BY_TOPIC] or (), strict=False):
+                topic |= more
     return plain({"sink": sink, "examples": totals.examples.tolist(), "groups": groups})
 
 
@@ -236,9 +248,15 @@ def _group(
     totals: AttentionTotals, plan: Plan, places: tuple[int, ...], settings: MeasureSettings, single_topics: bool
 ) -> Row:
     first = places[0]
-    draw = generator(plan.seed, Purpose.PERMUTATION, first)
     labelling = plan.labellings[first]
-    test = model_test(totals.pairs, labelling, plan.strata(first), settings.permutations, generator=draw)
+    test, matched_p = attention_tests(
+        totals.pairs_by_distance,
+        labelling,
+        plan.strata(first),
+        plan.attention_strata[first],
+        settings.permutations,
+        generator=generator(plan.seed, Purpose.PERMUTATION, first),
+    )
     seeds = _seed_draws(plan, places, settings)
     averages = np.stack([totals.averages(place) for place in places])
     model = averages.mean(axis=(3, 4))
@@ -252,8 +270,8 @@ def _group(
     by_topic = None
     if single_topics and first in plan.widest:
         sums, counts = pair_matrices(totals.pairs, labelling)
-        among = _topic_draws(plan, first, _word_draws(plan, first, settings), settings)
-        [found] = topic_contrasts([sums], labelling.among_kept, *among, counts=counts)
+        draws = _word_draws(plan, first, settings)
+        [found] = _contrasts_by_topic([sums], plan, first, draws, settings, counts=counts)
         by_topic = [{"attention": each} for each in found]
 
     def head(layer: int, head: int) -> Row:
@@ -283,30 +301,38 @@ def _group(
             asdict(contrast(*(seeds.average(by_layer[:, :, kind, layer]) for kind in kinds))) for layer in range(layers)
         ],
         "attention_by_layer_head": [[head(layer, place) for place in range(heads)] for layer in range(layers)],
-        "matched": _matched(totals, plan, places, seeds, settings),
+        "matched": _matched(totals, plan, places, seeds, matched_p),
     }
 
 
-def _hidden(
-    totals: AttentionTotals, sums: HiddenSums, plan: Plan, settings: MeasureSettings, pool: ThreadPoolExecutor
-) -> list[Row]:
+def _hidden(totals: AttentionTotals, sums: HiddenSums, plan: Plan, settings: MeasureSettings) -> list[Row]:
     """For each group and layer: similarity of hidden states in different passages and, separately, within passages."""
     # Two words that are each in two passages or more always have a pair of places in different passages.
-    common = sums.words[sums.passages >= 2]
-    measures = {}
-    for first, *_ in plan.groups:
-        draws = _word_draws(plan, first, settings)
-        strata = plan.strata(first)
-        measures[first] = HiddenMeasure(plan.labellings[first], strata, common, draws, settings.head_permutations)
-    for layer in range(sums.layers):
-        similar = sums.similarities(layer, common, len(plan.tokens))
-        adding = [
-            pool.submit(each.add, similar, generator=generator(plan.seed, Purpose.PERMUTATION, first, 2))
+    common, permutations = sums.words[sums.passages >= 2], settings.head_permutations
+    measures = {
+        first: HiddenMeasure(
+            plan.labellings[first], plan.strata(first), common, _word_draws(plan, first, settings), permutations
+        )
+        for first, *_ in plan.groups
+    }
+
+    def layer(number: int) -> dict[int, HiddenLayer]:
+        similar = sums.similarities(number, common, len(plan.tokens))
+        return {
+            first: each.layer(similar, generator=generator(plan.seed, Purpose.PERMUTATION, first, 2))
             for first, each in measures.items()
-        ]
-        for each in adding:
-            each.result()
-    return [_hidden_group(totals, sums, plan, first, each, settings) for first, each in measures.items()]
+        }
+
+    # As many layers at once as memory allows.
+    at_once = min(THREADS, max(1, PRODUCTS // max(len(STATES) * len(common) ** 2, 1)))
+    with ThreadPoolExecutor(at_once) as pool:
+        layers = list(pool.map(layer, range(sums.layers)))
+    return over_groups(
+        plan,
+        lambda places: _hidden_group(
+            totals, sums, plan, places[0], measures[places[0]], [each[places[0]] for each in layers], settings
+        ),
+    )
 
 
 def _hidden_group(
@@ -315,10 +341,11 @@ def _hidden_group(
     plan: Plan,
     first: int,
     measure: HiddenMeasure,
+    layers: Sequence[HiddenLayer],
     settings: MeasureSettings,
 ) -> Row:
     within, by_layer, arrays = totals.within(first), list[Row](), dict[str, np.ndarray]()
-    for layer, measured in enumerate(measure.by_layer()):
+    for layer, measured in enumerate(measure.by_layer(layers)):
         found: Row = {"layer": layer, "words": len(measure.words), "within": {}}
         for place, (kind, (compared, p_all_layers, comparable)) in enumerate(zip(STATES, measured, strict=True)):
             found[kind] = asdict(compared) | {"p_all_layers": p_all_layers}
@@ -333,20 +360,16 @@ def _hidden_group(
         chosen = np.zeros(len(labelling.kept), dtype=bool)
         chosen[measure.words] = True
         similar = sums.similarities(best, measure.words, len(plan.tokens))[STATES.index("centred_cosine")]
-        among = _topic_draws(plan, first, _word_draws(plan, first, settings), settings, chosen)
-        [found_topics] = topic_contrasts([similar], Labelling(labelling.membership[chosen]), *among)
+        draws = _word_draws(plan, first, settings)
+        [found_topics] = _contrasts_by_topic([similar], plan, first, draws, settings, kept=chosen)
         by_topic = [{"hidden": each, "hidden_layer": best} for each in found_topics]
     return {"hidden_by_layer": by_layer, COMPARED: arrays, BY_TOPIC: by_topic}
 
 
-def _matched(
-    totals: AttentionTotals, plan: Plan, places: tuple[int, ...], seeds: SeedDraws, settings: MeasureSettings
-) -> Row:
-    pairs, first = totals.pairs_by_distance, places[0]
+def _matched(totals: AttentionTotals, plan: Plan, places: tuple[int, ...], seeds: SeedDraws, p: float) -> Row:
+    pairs = totals.pairs_by_distance
     labellings = [plan.labellings[place] for place in places]
     strata = [plan.attention_strata[place] for place in places]
-    draw = generator(plan.seed, Purpose.PERMUTATION, first, 1)
-    p = matched_test(pairs, labellings[0], plan.strata(first), strata[0], settings.permutations, generator=draw)
     found = [totals.matched(place) for place in places]
     same = seeds.average(np.stack([each.same for each in found]))
     different = seeds.average(np.stack([each.different for each in found]))

@@ -8,6 +8,7 @@ are finished, its rows are made, while the others are still being worked on.
 import hashlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain
@@ -17,13 +18,13 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from jaxtyping import Float, Int
-from safetensors.numpy import load, save
+from safetensors.numpy import load
 
 from topicscope import scale
 from topicscope.errors import InputError, collected, refuse_all
 from topicscope.files import Row, alone_in, write_atomically
 from topicscope.probing.models import HuggingFaceModel, Loading, Subject, device_named, model_tokenizer
-from topicscope.probing.passes import PASSAGES, Plan, Shard
+from topicscope.probing.passes import PASSAGES, ModelVectors, Plan, Shard
 from topicscope.probing.rows import (
     BY_TOPIC,
     COMPARED,
@@ -31,6 +32,7 @@ from topicscope.probing.rows import (
     VARIANTS,
     EmbeddingTask,
     attention_summary,
+    over_groups,
     over_largest_threshold,
     packed,
     top_co_occurring,
@@ -58,7 +60,7 @@ from topicscope.text.formats import corpus_notes
 from topicscope.text.stop_words import stop_word_list
 from topicscope.text.tokenizers import Tokenizer, load_tokenizer
 from topicscope.text.tokens import Passages, write_passages
-from topicscope.text.words import Words, mean_vectors
+from topicscope.text.words import Words
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -72,6 +74,8 @@ COUNTED = 4_096
 # How many passages' hidden states are summed, and how many bytes a model's sums may take: about so many words of a
 # passage are new to its shard, each with a vector for every layer and kind.
 MOST_HIDDEN, FEWEST_HIDDEN, HIDDEN_ROOM, WORDS_OF_A_PASSAGE = 1_024, 64, 512_000_000, 15
+# Workers that are started before there is work for them; the first map has as many pieces, one per LDA seed.
+READY = 2
 # The mean of hidden states is over at most this many passages.
 CENTRED = 32
 # How many words describe a topic, and how many pairs of words describe a head.
@@ -204,6 +208,14 @@ def measure_models(
     return _measured(prepare, together, maps, report)
 
 
+@contextmanager
+def workers_ready(machine: Machine) -> Iterator[None]:
+    """Let workers load what they need while the models and the corpus are still being read here."""
+    ready = READY if machine.engine == "local" and _workers(machine) > 1 else 0
+    with scale.keeping_workers(ready, (__name__, "transformers.modeling_utils")):
+        yield
+
+
 def _measured(
     prepare: Callable[[Tokenizer, int], "Study"],
     together: Mapping[tuple[str, int], tuple[Tokenizer, list[AnyModel]]],
@@ -211,44 +223,48 @@ def _measured(
     report: scale.Report | None,
 ) -> Iterator[Finished]:
     """Prepare what all models are measured on, then yield each model as soon as all of its work is done."""
-    problems: list[InputError] = []
-    studies: list[tuple[Study, list[AnyModel]]] = []
-    for (_, length), (tokenizer, alike) in together.items():
-        with collected(problems):
-            studies.append((prepare(tokenizer, length), alike))
-    refuse_all(problems)
-    twins = same_weights(maps)
-    for study, alike in studies:
-        machine = study.machine
-        # Embeddings of the plan's words, and each layer's mean vector, are kept as a file of each model.
-        vectors = [study.item(model, "vectors", model, suffix=".safetensors") for model in alike]
-        contents = dict(scale.completed(study.vectors, vectors, folder=study.work))
-        work = {
-            model: study.items(model, item.path(study.work), load(contents[place])["centre"].shape)
-            for place, (model, item) in enumerate(zip(alike, vectors, strict=True))
-        }
-        order = [(model, item) for model, items in work.items() for item in items]
-        waiting = {model: len(items) for model, items in work.items()}
-        done = scale.completed(
-            methodcaller("measure"),
-            [item for _, item in order],
-            folder=study.work,
-            workers=_workers(machine),
-            engine=machine.engine,
-            address=machine.address,
-            timeout=machine.timeout,
-            report=report,
-        )
-        # Contents stay on disk until they are summed up: their size grows with the corpus.
-        for finished, (place, _) in enumerate(done, start=1):
-            model = order[place][0]
-            waiting[model] -= 1
-            if not waiting[model]:
-                if report:
-                    report(finished, len(order), f"{model.title}: tests and intervals")
-                rows, arrays = study.rows(model, work[model])
-                marked = [row | {"same_weights_as": twins.get(model)} for row in rows]
-                yield Finished(model, study, marked, maps[model] | study.topic_map(model), arrays)
+    with scale.keeping_workers():
+        problems: list[InputError] = []
+        studies: list[tuple[Study, list[AnyModel]]] = []
+        for (_, length), (tokenizer, alike) in together.items():
+            with collected(problems):
+                studies.append((prepare(tokenizer, length), alike))
+        refuse_all(problems)
+        twins = same_weights(maps)
+        for study, alike in studies:
+            machine = study.machine
+            # Embeddings of the plan's words, and each layer's mean vector, are kept as a file of each model.
+            vectors = [study.vectors(model) for model in alike]
+            # A Ray of our own takes longer to start than these take.
+            at_once = _workers(machine) if machine.engine == "local" else 1
+            measure = methodcaller("measure")
+            contents = dict(scale.completed(measure, vectors, folder=study.work, workers=at_once))
+            work = {
+                model: study.items(model, item.path(study.work), load(contents[place])["centre"].shape)
+                for place, (model, item) in enumerate(zip(alike, vectors, strict=True))
+            }
+            order = [(model, item) for model, items in work.items() for item in items]
+            waiting = {model: len(items) for model, items in work.items()}
+            done = scale.completed(
+                measure,
+                [item for _, item in order],
+                folder=study.work,
+                workers=_workers(machine),
+                engine=machine.engine,
+                address=machine.address,
+                timeout=machine.timeout,
+                report=report,
+            )
+            # Contents stay on disk until they are summed up: their size grows with the corpus.
+            for finished, (place, _) in enumerate(done, start=1):
+                model = order[place][0]
+                waiting[model] -= 1
+                if not waiting[model]:
+                    if report:
+                        report(finished, len(order), f"{model.title}: tests and intervals")
+                    rows, arrays = study.rows(model, work[model])
+                    marked = [row | {"same_weights_as": twins.get(model)} for row in rows]
+                    yield Finished(model, study, marked, maps[model] | study.topic_map(model), arrays)
 
 
 def same_weights(models: Iterable[AnyModel]) -> dict[AnyModel, str]:
@@ -520,24 +536,12 @@ class Study:
             "topic_quality": quality(self.fits) if self.fits else None,
         }
 
-    def vectors(self, model: AnyModel) -> bytes:
-        """Embeddings of the plan's words, and each layer's mean hidden state in a few passages, if asked for."""
-        tokens, mean = self.words.token_means(self.plan.tokens)
+    def vectors(self, model: AnyModel) -> scale.Item[ModelVectors]:
+        """The work that comes before all other: embeddings of the plan's words, and means of hidden states."""
         few = self.chosen[:: -(-len(self.chosen) // CENTRED)].tolist() if self.detailed else []
-        # No layer if it offers no hidden states.
-        sums, seen, kind = np.zeros((0, 0)), 0, np.dtype(np.float32)
-        for passage in (self.passages[place] for place in few):
-            states = [layer[0, : len(passage)].cpu().numpy() for layer in model.run([passage]).hidden]
-            if states:
-                found = np.stack([layer.sum(axis=0, dtype=np.float64) for layer in states])
-                sums, seen, kind = (sums + found if seen else found), seen + len(passage), states[0].dtype
-        return save(
-            {
-                "matrix": mean_vectors(mean, model.embedding_matrix()[tokens]),
-                "layer": mean_vectors(mean, model.embedding_layer(tokens)),
-                "centre": (sums / max(seen, 1)).astype(kind),
-            }
-        )
+        passages = tuple(np.asarray(self.passages[place]) for place in few)
+        work = ModelVectors(model, *self.words.token_means(self.plan.tokens), passages)
+        return self.item(model, "vectors", work, suffix=".safetensors")
 
     def items(self, model: AnyModel, vectors: Path, states: tuple[int, int]) -> list[scale.Item[Shard | EmbeddingTask]]:
         """All further work on a model: shards of passages, then the embeddings under each group of labellings.
@@ -615,8 +619,7 @@ class Study:
             found += [(topic, word) for word in kept if labelling.membership[word, topic]]
         if len(found) < 3:
             return {}
-        path = self.item(model, "vectors", model, suffix=".safetensors").path(self.work)
-        vectors = load(path.read_bytes())["matrix"][[word for _, word in found]]
+        vectors = load(self.vectors(model).path(self.work).read_bytes())["matrix"][[word for _, word in found]]
         places, share = principal_places(vectors.astype(np.float64))
         named = labelling.topic_names or range(labelling.membership.shape[1])
         topics = [f"{named[topic]}: {', '.join(likeliest[topic][:3])}" for topic, _ in found]
@@ -633,10 +636,9 @@ class Study:
         embeddings = {work.labellings: (work, path) for work, path in done if isinstance(work, EmbeddingTask)}
 
         def summarise(shards: Sequence[Path]) -> bytes:
-            totals = AttentionTotals(measures.replicates, plan.seed)
-            for path in shards:
-                totals.add(ShardSums.restore(path.read_bytes()))
-            tops = [top_co_occurring(totals.pairs, plan, embeddings[places][0]) for places in plan.groups]
+            read = (ShardSums.restore(path.read_bytes()) for path in shards)
+            totals = AttentionTotals(read, measures.replicates, plan.seed)
+            tops = over_groups(plan, lambda places: top_co_occurring(totals.pairs, plan, embeddings[places][0]))
             found = attention_summary(totals, plan, measures, by_topic=self.detailed)
             arrays = _numbered(group.pop(COMPARED) for group in found["groups"])
             return packed(found | {"top_pairs": tops}, arrays)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Float32, Int, Int32, Int64
 from safetensors.numpy import load, load_file, save
+from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 
 from topicscope.errors import InputError, UnreadableError, check_at_least, import_for_language
@@ -44,12 +45,16 @@ KEPT_WORDS = (5, 10, 20)
 FEWEST_ARTICLES, FEWEST_WORDS = 20, 200
 # Words of several tokens that occur less often are left out: there are many, and LDA learns nothing from them.
 RARE = 5
-# How many words of each topic are judged, as is common, and by which coherences.
+# How many words of each topic are judged, as is common, and by which coherences, with the words per window.
 TOP = 10
-COHERENCES = ("c_npmi", "c_v")
+COHERENCES = {"c_npmi": 10, "c_v": 110}
+# Documents whose windows are counted at once.
+COUNTED = 500
+# Added to the share of windows that two words are in together, which may be none.
+LEAST_SHARE = 1e-12
 # Part of a fit's key: code and packages that can change topics, or coherences, for the same words.
 SOURCES = ("probing/topics.py",)
-PACKAGES = ("numpy", "tomotopy", "gensim")
+PACKAGES = ("numpy", "scipy", "tomotopy")
 # Columns of a user's own topics.
 COLUMNS = ("word", "topic")
 # BERTopic's number for documents without a topic.
@@ -632,24 +637,68 @@ def stability(fits: Sequence[Int[np.ndarray, "topic top"]]) -> float | None:
 def coherence(
     top: Int[np.ndarray, "topic top"], documents: Sequence[Int[np.ndarray, " _"]], words: int
 ) -> dict[str, float]:
-    """The measures c_npmi and c_v of the topics' top words over these documents, by gensim; the mean over topics.
+    r"""The measures c_npmi and c_v of top words over these documents, as gensim has them, averaged over topics.
 
-    Measures that no topic has are left out.
+    With P(i) the share of windows that word i is in, P(i, j) that of both, and ε = 10⁻¹²,
+
+    .. math:: \operatorname{npmi}_{ij} = \log \frac{P(i, j) + ε}{P(i) P(j)} \Big/ -\log(P(i, j) + ε).
+
+    c_npmi is its mean over pairs of different words; c_v is the mean cosine of a word's vector of npmi with all words
+    and the sum of these vectors. A topic with a word that is in no document has no coherence. Measures that no topic
+    has are left out.
     """
-    models = import_for_language("gensim.models", "Coherence is measured by gensim")
-    corpora = import_for_language("gensim.corpora", "Coherence is measured by gensim")
-    texts = [[str(word) for word in document.tolist()] for document in documents]
-    dictionary = corpora.Dictionary([[str(word) for word in range(words)]])
-    topics = [[str(word) for word in row] for row in top.tolist()]
+    relevant, place = np.unique(top, return_inverse=True)
+    number = np.full(words, -1)
+    number[relevant] = np.arange(len(relevant))
+    place = place.reshape(top.shape)
+    rows, columns = np.broadcast_arrays(place[:, :, None], place[:, None, :])
+    different = ~np.eye(top.shape[1], dtype=bool)
     found: dict[str, float] = {}
-    for kind in COHERENCES:
-        model = models.CoherenceModel(
-            topics=topics, texts=texts, dictionary=dictionary, coherence=kind, topn=top.shape[1], processes=1
-        )
+    for kind, size in COHERENCES.items():
+        windows, together = 0, sparse.csr_array((len(relevant), len(relevant)))
+        # So many documents at once: windows take far more memory than words.
+        for start in range(0, len(documents), COUNTED):
+            some = [number[document] for document in documents[start : start + COUNTED]]
+            more, counts = window_counts(some, len(relevant), size)
+            windows, together = windows + more, together + counts
+        share = np.asarray(together[rows.ravel(), columns.ravel()]).reshape(rows.shape) / windows
+        alone = np.diagonal(share, axis1=1, axis2=2)
         with np.errstate(all="ignore"):
-            by_topic = np.array(model.get_coherence_per_topic(), dtype=np.float64)
-        # A topic with a word that is in none of the documents has no coherence there.
+            npmi = np.log((share + LEAST_SHARE) / (alone[:, :, None] * alone[:, None])) / -np.log(share + LEAST_SHARE)
+            every = npmi.sum(axis=1)
+            lengths = np.linalg.norm(npmi, axis=2) * np.linalg.norm(every, axis=1)[:, None]
+            cosine = np.einsum("tij,tj->ti", npmi, every) / lengths
+        by_topic = npmi[:, different].mean(axis=1) if kind == "c_npmi" else cosine.mean(axis=1)
         measured = by_topic[np.isfinite(by_topic)]
         if len(measured):
             found[kind] = float(measured.mean())
     return found
+
+
+def window_counts(documents: Sequence[Int[np.ndarray, " _"]], words: int, size: int) -> tuple[int, sparse.csr_array]:
+    """How many windows there are, and in how many each two words are together; a word with itself, alone.
+
+    A window is so many words that follow each other, or a whole document that is not longer; −1 is no word. As gensim
+    counts, a word is gone from a window as soon as one of its occurrences has left it, until another one enters.
+    """
+    lengths = np.array([len(each) for each in documents])
+    number = np.maximum(lengths - size, 0) + 1
+    word = np.concatenate(documents)
+    document = np.repeat(np.arange(len(documents)), lengths)
+    position = np.arange(len(word)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    order = np.lexsort((position, document, word))
+    order = order[word[order] >= 0]
+    word, document, position = word[order], document[order], position[order]
+    # In the first window that has it, until the first of the word's occurrences from there on has left.
+    enters = np.maximum(position - size + 1, 0)
+    longest = int(lengths.max(initial=0)) + 1
+    code = (word * len(documents) + document) * longest
+    leaves = position[np.searchsorted(code + position, code + enters)] + 1
+    stays = np.minimum(leaves, number[document]) - enters
+    window = np.repeat((np.cumsum(number) - number)[document] + enters, stays)
+    window += np.arange(len(window)) - np.repeat(np.cumsum(stays) - stays, stays)
+    shape = (int(number.sum()), words)
+    inside = sparse.csr_array((np.ones(len(window)), (window, np.repeat(word, stays))), shape=shape)
+    # Several occurrences of a word count once.
+    inside.data[:] = 1
+    return shape[0], sparse.csr_array(inside.T @ inside)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from topicscope.probing.statistics.labelling import Labelling
-from topicscope.probing.statistics.permutation import stratified_orders
 from topicscope.probing.statistics.similarity import topic_contrasts
 
 WORDS, TOPICS = 60, 6
@@ -19,9 +18,10 @@ def planted(draw: np.random.Generator, some: tuple[int, ...]) -> tuple[np.ndarra
     return values, Labelling(topic[:, None] == np.arange(TOPICS))
 
 
-def draws(draw: np.random.Generator, labelling: Labelling) -> tuple[np.ndarray, np.ndarray]:
+def draws(draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray, int]:
+    """Weights of words, one stratum for all of them, and the number of permutations."""
     words = np.concatenate([np.ones((1, WORDS)), draw.poisson(1.0, size=(200, WORDS))])
-    return words, stratified_orders(labelling, np.zeros(WORDS, dtype=np.int64), 499, generator=draw)
+    return words, np.zeros(WORDS, dtype=np.int64), 499
 
 
 def test_averages_are_those_of_loops_and_planted_topics_alone_are_found() -> None:
@@ -29,7 +29,7 @@ def test_averages_are_those_of_loops_and_planted_topics_alone_are_found() -> Non
     values, labelling = planted(draw, (0, 3))
     counts = draw.integers(1, 5, size=(WORDS, WORDS)).astype(np.float64)
     counts = counts + counts.T
-    [found] = topic_contrasts([values * counts], labelling, *draws(draw, labelling), counts=counts)
+    [found] = topic_contrasts([values * counts], labelling, *draws(draw), counts=counts, generator=draw)
     for topic, each in enumerate(found):
         member = labelling.membership[:, topic]
         pairs = [(i, j) for i in range(WORDS) for j in range(i) if member[i] and member[j]]
@@ -48,7 +48,7 @@ def test_topics_of_words_with_several_leave_out_pairs_that_share_another() -> No
     membership = one.membership.copy()
     membership[1, 0] = True
     labelling = Labelling(membership)
-    [found] = topic_contrasts([values], labelling, *draws(draw, labelling))
+    [found] = topic_contrasts([values], labelling, *draws(draw), generator=draw)
     apart = ~(membership.astype(int) @ membership.T.astype(int) > 0)
     rows = np.flatnonzero(membership[:, 0])
     assert found[0]["different"] == pytest.approx(values[rows][apart[rows]].mean())

@@ -125,12 +125,11 @@ class Initialised:
         task = EmbeddingTask(vectors, self.plan_file, (0,), self.measures, by_topic=False)
         (self.folder / "embeddings").write_bytes(task.measure())
         _, found = unpacked(self.folder / "embeddings")
-        totals, centre = AttentionTotals(self.measures.replicates, 0), layer_means(model, self.passages[:8])
+        centre = layer_means(model, self.passages[:8])
         each, articles = self.passages, list(range(len(self.passages)))
         hidden = [True] * len(each)
-        totals.add(
-            attention_sums(model, each, each, articles, plan=self.plan, batch=1_024, hidden=hidden, centre=centre)
-        )
+        shard = attention_sums(model, each, each, articles, plan=self.plan, batch=1_024, hidden=hidden, centre=centre)
+        totals = AttentionTotals([shard], self.measures.replicates, 0)
         [group] = attention_summary(totals, self.plan, self.measures, by_topic=False)["groups"]
         return {f"0/{name}": array for name, array in (found | group[COMPARED]).items()}
 

@@ -24,6 +24,7 @@ from topicscope.probing.statistics.hidden import KINDS, HiddenAccumulator, Hidde
 from topicscope.probing.statistics.labelling import Labelling, over_one_vocabulary
 from topicscope.probing.statistics.pairs import count_pairs
 from topicscope.probing.study import CENTRED, GivenModel, Study
+from topicscope.scale import Item
 
 WORDS, TOPICS = 60, 6
 TOPIC = np.arange(WORDS) % TOPICS
@@ -66,13 +67,13 @@ def make_plan(labels: list[Labelling]) -> Plan:
 
 def summed(model: Subject, plan: Plan, shards: int = 3) -> AttentionTotals:
     """Through the same steps as a study: shards to files, files to totals."""
-    centre, totals = layer_means(model, PASSAGES[::5]), AttentionTotals(MEASURES.replicates, plan.seed)
+    centre, found = layer_means(model, PASSAGES[::5]), []
     for part in np.array_split(np.arange(len(PASSAGES)), shards):
         passages = [PASSAGES[place] for place in part]
         articles, hidden = [ARTICLES[place] for place in part], [True] * len(part)
-        found = attention_sums(model, passages, passages, articles, plan=plan, batch=100, hidden=hidden, centre=centre)
-        totals.add(ShardSums.restore(found.to_bytes()))
-    return totals
+        shard = attention_sums(model, passages, passages, articles, plan=plan, batch=100, hidden=hidden, centre=centre)
+        found.append(ShardSums.restore(shard.to_bytes()))
+    return AttentionTotals(found, MEASURES.replicates, plan.seed)
 
 
 def test_hidden_states_are_centred_on_the_mean_of_each_layer_over_a_few_passages() -> None:
@@ -83,14 +84,15 @@ def test_hidden_states_are_centred_on_the_mean_of_each_layer_over_a_few_passages
         passages=PASSAGES,
         chosen=np.arange(len(PASSAGES)),
         detailed=True,
+        item=lambda model, kind, work, suffix: Item(kind, {}, work),
     )
     every = -(-len(PASSAGES) // CENTRED)
-    centre = load(Study.vectors(study, model))["centre"]
+    centre = load(Study.vectors(study, model).argument.measure())["centre"]
     # Means of some 300 numbers of the size of 3, rounded to float32.
     assert centre == pytest.approx(layer_means(model, PASSAGES[::every]), rel=1e-6, abs=1e-6)
     assert centre != pytest.approx(layer_means(model, PASSAGES), rel=1e-3)
     study.detailed = False
-    assert load(Study.vectors(study, model))["centre"].shape == (0, 0)
+    assert load(Study.vectors(study, model).argument.measure())["centre"].shape == (0, 0)
 
 
 def by_layer(model: Subject, labels: Labelling) -> list[dict[str, Any]]:

@@ -12,19 +12,19 @@ from topicscope.probing.statistics.attention import (
     PassagePairs,
     ShardSums,
 )
-from topicscope.probing.statistics.labelling import Labelling
+from topicscope.probing.statistics.labelling import DIFFERENT_TOPIC, SAME_TOPIC, Labelling
 from topicscope.probing.statistics.matching import (
     Matched,
     MatchedSimilarity,
     MatchedWords,
     Strata,
+    attention_tests,
     cells_by_labelling,
     co_occurrence_strata,
     jackknife_interval,
     matched_averages,
     matched_co_occurrence,
     matched_similarity,
-    matched_test,
     matched_without_topics,
     matched_word_co_occurrence,
     quarter_doubling_bins,
@@ -100,8 +100,7 @@ def matched_ratio(
     for article, (passage, directed) in enumerate(zip(words, attention, strict=True)):
         both = directed.sum(axis=0)[:, None, None]
         adding.add(PassagePairs(passage[early], passage[late], late - early, both, directed), article)
-    replicates = AttentionTotals(200, seed=0)
-    replicates.add(adding.result())
+    replicates = replicates_of(adding.result(), 200)
     found = contrast(replicates.matched(0).same, replicates.matched(0).different)
     return found.low, found.high
 
@@ -302,9 +301,7 @@ class World:
 
 
 def replicates_of(shard: ShardSums, replicates: int = 1) -> AttentionTotals:
-    found = AttentionTotals(replicates, seed=0)
-    found.add(shard)
-    return found
+    return AttentionTotals([shard], replicates, seed=0)
 
 
 @pytest.mark.parametrize("several", [False, True])
@@ -317,23 +314,26 @@ def test_permuted_matched_ratios_are_those_of_passages_with_relabelled_words(sev
     labelling = Labelling(member)
     pairs = world.shard(labelling).pairs
     permutations = 12
-    found = matched_test(
+    found = attention_tests(
         pairs, labelling, world.stratum, world.strata, permutations, generator=np.random.default_rng(1)
     )
     orders = stratified_orders(labelling, world.stratum, permutations, generator=np.random.default_rng(1))
-    expected = []
+    expected, every = [], []
     for order in [*orders, np.arange(WORLD_WORDS)]:
-        matched = replicates_of(world.shard(Labelling(member[np.argsort(order)]))).matched(0)
+        totals = replicates_of(world.shard(Labelling(member[np.argsort(order)])))
+        matched, averages = totals.matched(0), totals.averages(0)[0, :, 0, 0]
         expected.append(np.log(matched.same[0] / matched.different[0]))
-    assert found == permutation_p(expected[-1], np.array(expected[:-1]))
+        every.append(np.log(averages[SAME_TOPIC] / averages[DIFFERENT_TOPIC]))
+    assert found.matched == permutation_p(expected[-1], np.array(expected[:-1]))
+    assert [*found.every.permuted, found.every.observed] == pytest.approx(every, rel=1e-9)
+    assert found.every.p == permutation_p(every[-1], np.array(every[:-1]))
     # The control: with all distances in one cell p is another.
     coarse = Strata(world.strata.pair_bins, world.strata.bins, world.strata.level, world.strata.levels, ())
     whole = pairs.over_bins()
     arguments = (whole, labelling, world.stratum, coarse, 999)
     fine = (pairs, labelling, world.stratum, world.strata, 999)
-    assert matched_test(*arguments, generator=np.random.default_rng(2)) != matched_test(
-        *fine, generator=np.random.default_rng(2)
-    )
+    ps = [attention_tests(*each, generator=np.random.default_rng(2)).matched for each in (arguments, fine)]
+    assert ps[0] != ps[1]
 
 
 def shuffled_p_values(trials: int, permutations: int, seed: int) -> np.ndarray:
@@ -341,7 +341,9 @@ def shuffled_p_values(trials: int, permutations: int, seed: int) -> np.ndarray:
     pairs = world.shard(world.labelling()).pairs
     return np.array(
         [
-            matched_test(pairs, world.shuffled(draw), world.stratum, world.strata, permutations, generator=draw)
+            attention_tests(
+                pairs, world.shuffled(draw), world.stratum, world.strata, permutations, generator=draw
+            ).matched
             for _ in range(trials)
         ]
     )
@@ -429,18 +431,22 @@ def test_the_interval_adds_the_variances_of_replicates_and_of_topics() -> None:
 def test_topics_that_attention_has_beside_co_occurrence_are_found_and_shuffled_ones_are_not() -> None:
     draw, world = np.random.default_rng(7), World(7, effect=0.6)
     pairs = world.shard(world.labelling()).pairs
-    for labelling, found in ((world.labelling(), True), (world.shuffled(draw), False)):
-        p = matched_test(pairs, labelling, world.stratum, world.strata, 199, generator=draw)
-        assert (p < 0.05) == found
+    planted, *shuffled = (
+        attention_tests(pairs, labelling, world.stratum, world.strata, 199, generator=draw).matched
+        for labelling in (world.labelling(), *(world.shuffled(draw) for _ in range(5)))
+    )
+    assert planted < 0.05
+    # One shuffle in twenty is below 0.05, three of five are once in nine hundred times.
+    assert np.median(shuffled) > 0.05
 
 
 def test_without_a_cell_that_has_both_kinds_there_is_no_p() -> None:
     world = World(8, articles=4)
     alone = Labelling(np.ones((WORLD_WORDS, 1), dtype=bool))
-    p = matched_test(
+    tests = attention_tests(
         world.shard(alone).pairs, alone, world.stratum, world.strata, 9, generator=np.random.default_rng(0)
     )
-    assert np.isnan(p)
+    assert np.isnan(tests.matched)
 
 
 LEFT_OUT, REPLICATES = 5, 200

@@ -11,15 +11,18 @@ from topicscope.probing.statistics.attention import (
     PermutedLabels,
     ShardSums,
     head_tests,
-    model_test,
     passage_pairs,
 )
 from topicscope.probing.statistics.labelling import Labelling
+from topicscope.probing.statistics.matching import Strata, attention_tests
+from topicscope.probing.statistics.pairs import PairTable
 from topicscope.probing.statistics.permutation import (
+    SMALL_SUM,
     frequency_strata,
     maximum_p,
     permutation_p,
     permuted_same_topic_sums,
+    permuted_topic_sums,
     stratified_orders,
 )
 from topicscope.probing.statistics.similarity import similarity_tests
@@ -62,8 +65,80 @@ def test_permuted_sums_are_those_of_relabelled_words(several: bool) -> None:
     for number, row in enumerate(place):
         relabelled = Labelling(member[np.argsort(row)])
         expected = matrix[relabelled.same_topic_pairs].sum()
-        assert sums[:, number] == pytest.approx([expected, 2 * expected])
+        assert sums[:, 1 + number] == pytest.approx([expected, 2 * expected])
     assert np.ptp(sums[0]) > 0.1
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_permuted_sums_of_a_topic_are_those_of_its_relabelled_words(several: bool) -> None:
+    draw = np.random.default_rng(1)
+    member = draw.random((20, 4)) < 0.3 if several else topics_of(draw.integers(0, 4, size=20)).membership
+    labelling, stratum = Labelling(member), np.repeat([0, 1], 10)
+    half = draw.normal(size=(20, 20))
+    matrix = half + half.T
+    sums = permuted_topic_sums([matrix, -matrix], labelling, stratum, 6, generator=np.random.default_rng(2))
+    orders = stratified_orders(labelling, stratum, 6, generator=np.random.default_rng(2))
+    for number, order in enumerate([np.arange(20), *orders]):
+        for topic, words in enumerate(member[np.argsort(order)].T):
+            expected = np.triu(matrix[np.ix_(words, words)], k=1).sum()
+            assert sums[:, topic, number] == pytest.approx([expected, -expected])
+    assert np.ptp(sums[0], axis=1).min() > 0.1
+
+
+def test_the_same_pairs_in_another_order_have_the_same_sum_and_rounding_is_small() -> None:
+    draw = np.random.default_rng(3)
+    half = draw.normal(size=(40, 40)) + 100
+    matrix, stratum = half + half.T, np.zeros(40, dtype=np.int64)
+    labelling = topics_of(np.repeat([0, 1], 20))
+    few = topics_of(np.array([0, 0, 0, 1, 1, 1]))
+    sums = permuted_same_topic_sums([matrix[:6, :6]], few, stratum[:6], 300, generator=draw)
+    # There are ten ways to make two topics of three words.
+    assert len(np.unique(sums)) == 10
+    # The control: sums of floats depend on the order of the pairs.
+    first, second = few.same_topic_pairs
+    orders = stratified_orders(few, stratum[:6], 300, generator=draw)
+    assert len(np.unique(matrix[orders[:, first], orders[:, second]].sum(axis=1))) > 10
+    [[found, *_]] = permuted_same_topic_sums([matrix], labelling, stratum, 1, generator=draw)
+    pairs = labelling.same_topic_pairs
+    error = abs(found - matrix[pairs].sum())
+    # Each of the pairs is rounded by less than half a millionth of the range.
+    assert 0 < error < 0.5e-6 * np.ptp(matrix) * len(pairs[0])
+    # The control: differences that a test looks at are far larger.
+    assert np.ptp(permuted_same_topic_sums([matrix], labelling, stratum, 50, generator=draw)) > 1000 * error
+
+
+def test_a_word_with_itself_has_no_part_in_rounding() -> None:
+    draw = np.random.default_rng(4)
+    half = draw.normal(size=(30, 30))
+    matrix, stratum = half + half.T, np.repeat([0, 1], 15)
+    labelling = topics_of(np.arange(30) % 3)
+    huge = matrix + 1e9 * np.eye(30)
+    one, other = permuted_same_topic_sums([matrix, huge], labelling, stratum, 5, generator=draw)
+    assert (one == other).all()
+    # The control: any other entry has a part in it.
+    huge[0, 1] = huge[1, 0] = 1e9
+    assert permuted_same_topic_sums([huge], labelling, stratum, 0, generator=draw)[0, 0] != one[0]
+
+
+def test_many_pairs_of_two_strata_are_summed_without_overflow() -> None:
+    words = 400
+    matrix = np.where(np.arange(words)[:, None] + np.arange(words) == 1, -1.0, 1.0)
+    labelling, stratum = topics_of(np.zeros(words, dtype=np.int64)), np.zeros(words, dtype=np.int64)
+    [sums] = permuted_same_topic_sums([matrix], labelling, stratum, 2, generator=np.random.default_rng(0))
+    # All pairs are of one topic, whatever the permutation: all are 1 but one, of words 0 and 1.
+    number = words * (words - 1) // 2
+    assert number > SMALL_SUM
+    assert sums == pytest.approx(number - 2, abs=0.5e-6 * 2 * number)
+
+
+def test_what_is_not_finite_has_no_sum() -> None:
+    draw, labelling, stratum = np.random.default_rng(3), topics_of(np.repeat([0, 1], 5)), np.zeros(10, dtype=np.int64)
+    good, odd = np.ones((10, 10)), np.ones((10, 10))
+    for value in (np.nan, np.inf, -np.inf):
+        odd[4, 5] = odd[5, 4] = value
+        sums = permuted_same_topic_sums([good, odd], labelling, stratum, 3, generator=draw)
+        assert np.isnan(sums[1]).all()
+        assert sums[0] == pytest.approx(20)
 
 
 def test_words_of_which_no_two_share_a_topic_have_nothing_to_sum() -> None:
@@ -72,7 +147,7 @@ def test_words_of_which_no_two_share_a_topic_have_nothing_to_sum() -> None:
         permuted_same_topic_sums([matrix], Labelling(each), stratum, 4, generator=np.random.default_rng(2))
         for each in (np.eye(3, dtype=bool), np.ones((3, 1), dtype=bool))
     ]
-    assert [each.tolist() for each in sums] == [[[0.0] * 4], [[3.0] * 4]]
+    assert [each.tolist() for each in sums] == [[[0.0] * 5], [[3.0] * 5]]
 
 
 def test_p_counts_the_observed_among_the_permutations() -> None:
@@ -168,13 +243,21 @@ def shuffled_p_values(trials: int, permutations: int, seed: int) -> np.ndarray:
     )
 
 
+def model_test(
+    pairs: PairTable, labelling: Labelling, stratum: np.ndarray, permutations: int, draw: np.random.Generator
+) -> float:
+    """p of the test of all pairs, whose result does not depend on what pairs are matched on."""
+    strata = Strata(np.zeros((WORDS, WORDS), dtype=np.uint8), 1, distances=())
+    return attention_tests(pairs, labelling, stratum, strata, permutations, generator=draw).every.p
+
+
 def shuffled_attention_p_values(trials: int, permutations: int, seed: int) -> np.ndarray:
     """The same of the attention's test; words have strong biases of their own."""
     draw = np.random.default_rng(seed)
     labels = np.repeat(np.arange(TOPICS), WORDS // TOPICS)
     pairs = attention_shard(draw, labels, effect=0.0, permuted=1).pairs
     shuffled = (topics_of(draw.permutation(labels)) for _ in range(trials))
-    return np.array([model_test(pairs, each, HALVES, permutations, generator=draw).p for each in shuffled])
+    return np.array([model_test(pairs, each, HALVES, permutations, draw) for each in shuffled])
 
 
 TESTS = pytest.mark.parametrize("p_values", [shuffled_p_values, shuffled_attention_p_values])
@@ -214,7 +297,7 @@ def test_planted_attention_is_found_in_its_head_and_shuffled_labels_are_not() ->
         shard = attention_shard(draw, labels, effect=effect, permuted=199)
         sums, counts = shard.sums.sum(axis=0)[0], shard.counts.sum(axis=0)[0]
         heads = head_tests(sums, counts, shard.permuted[0]).together[0]
-        model = model_test(shard.pairs, topics_of(labels), STRATUM, 199, generator=draw).p
+        model = model_test(shard.pairs, topics_of(labels), STRATUM, 199, draw)
         assert (heads[0] < 0.05) == found
         assert (model < 0.05) == found
         assert (heads[1:] > 0.05).all()
@@ -232,6 +315,6 @@ def test_the_models_test_uses_the_permutations_that_the_heads_test_streams() -> 
         counts,
         type(shard.permuted[0])(mean[:, None, None], shard.permuted[0].counts),
     )
-    looked_up = model_test(shard.pairs, topics_of(labels), STRATUM, 4000, generator=draw).p
+    looked_up = model_test(shard.pairs, topics_of(labels), STRATUM, 4000, draw)
     p = float(streamed.together[0, 0])
     assert abs(p - looked_up) < 5 * np.sqrt(looked_up * (1 - looked_up) / 400) + 1 / 400

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from topicscope.probing.statistics import attention
 from topicscope.probing.statistics.attention import SUMS, AttentionTotals, ShardSums
 from topicscope.probing.statistics.pairs import PairTable
 from topicscope.probing.statistics.resampling import (
@@ -36,10 +37,7 @@ def part(sums: ShardSums, places: slice) -> ShardSums:
 
 
 def replicates_of(*shards: ShardSums, replicates: int = 200, seed: int = 0) -> AttentionTotals:
-    found = AttentionTotals(replicates, seed)
-    for shard in shards:
-        found.add(shard)
-    return found
+    return AttentionTotals(shards, replicates, seed)
 
 
 def test_an_articles_weights_depend_on_its_index_and_the_seed_alone() -> None:
@@ -55,12 +53,16 @@ def test_an_articles_weights_depend_on_its_index_and_the_seed_alone() -> None:
     assert abs(many.var() - 1) < 5 * np.sqrt(3) * error
 
 
-def test_shards_change_nothing_and_the_first_replicate_is_the_sample() -> None:
+def test_shards_change_nothing_and_the_first_replicate_is_the_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     draw = np.random.default_rng(0)
     sums = articles(draw, 12)
     whole = replicates_of(sums).averages(0)
     split = replicates_of(part(sums, slice(0, 5)), part(sums, slice(5, 12))).averages(0)
     assert split == pytest.approx(whole, rel=1e-12)
+    # Nor does it matter how many articles are weighted at once.
+    monkeypatch.setattr(attention, "WEIGHTED", 4)
+    weighted = replicates_of(part(sums, slice(0, 5)), part(sums, slice(5, 7)), part(sums, slice(7, 12))).averages(0)
+    assert weighted == pytest.approx(whole, rel=1e-12)
     expected = sums.sums[:, 0].sum(axis=0) / sums.counts[:, 0].sum(axis=0)[:, None, None]
     assert whole[0] == pytest.approx(expected, rel=1e-12)
     doubled = replicates_of(sums, part(sums, slice(0, 1)))

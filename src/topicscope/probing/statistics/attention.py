@@ -11,7 +11,7 @@ same pass also sums every head over same-topic pairs under permuted words, for i
 labellings and on the articles of one shard, not on the corpus.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -25,13 +25,7 @@ from topicscope.probing.statistics.hidden import KINDS, HiddenSums
 from topicscope.probing.statistics.labelling import CLASSES, DIFFERENT_TOPIC, SAME_TOPIC, Classes, Labelling
 from topicscope.probing.statistics.matching import DISTANCES, Matched, Strata, cells_by_labelling, matched_averages
 from topicscope.probing.statistics.pairs import PairTable
-from topicscope.probing.statistics.permutation import (
-    Tested,
-    false_discovery_rates,
-    maximum_p,
-    permutation_p,
-    permuted_same_topic_sums,
-)
+from topicscope.probing.statistics.permutation import false_discovery_rates, log_ratio, maximum_p, permutation_p
 from topicscope.probing.statistics.resampling import auc_of_histograms, poisson_weights
 
 # Attention is × length / 100: without special tokens, uniform attention has this value.
@@ -62,8 +56,10 @@ WAITING, PERMUTED_BLOCK = 1 << 22, 512
 # Up to so many words, a table of all their pairs is kept; with more words it would be larger than everything else. Its
 # places would fit into 32 bits up to 46,340 words.
 LOOKED_UP = 20_000
-# Shards' tables of pairs that are held before they are put together.
-MERGED = 8
+# Shards' tables of pairs, and sums of hidden states, that are held before they are put together.
+MERGED, MERGED_STATES = 8, 4
+# Articles whose sums are held before they are weighted: all replicates of a sum are then written once for all of them.
+WEIGHTED = 128
 
 
 @dataclass(frozen=True, eq=False)
@@ -476,47 +472,57 @@ def _histograms(
 class AttentionTotals:
     """All shards of a model added up, over all articles and each replicate's; words, not the corpus, bound its size."""
 
-    def __init__(self, replicates: int, seed: int) -> None:
+    def __init__(self, shards: Iterable[ShardSums], replicates: int, seed: int) -> None:
+        """Shards are added one after the other, always in one order, so that rounding repeats too."""
         self.replicates, self.seed = replicates, seed
         self.permuted: list[PermutedSums] = []
         self.sunk, self.queries = np.zeros(()), 0
         self._totals: dict[str, np.ndarray] = {}
-        self._tables: list[PairTable] = []
         self._examples: list[np.ndarray] = []
-        self._hidden: list[HiddenSums] = []
+        waiting, tables, hidden = list[dict[str, np.ndarray]](), list[PairTable](), list[HiddenSums]()
+        for shard in shards:
+            waiting.append({name: getattr(shard, name) for name in ("article", *SUMS)})
+            if sum(len(each["article"]) for each in waiting) > WEIGHTED:
+                self._add_weighted(waiting)
+                waiting = []
+            tables.append(shard.pairs)
+            if len(tables) > MERGED:
+                tables = [PairTable.merged(tables)]
+            before = self.permuted or [PermutedSums(*map(np.zeros_like, each)) for each in shard.permuted]
+            self.permuted = [
+                PermutedSums(old.sums + new.sums, old.counts + new.counts)
+                for old, new in zip(before, shard.permuted, strict=True)
+            ]
+            self.sunk, self.queries = self.sunk + shard.sunk, self.queries + shard.queries
+            self._examples.append(shard.examples)
+            if shard.hidden:
+                hidden.append(shard.hidden)
+            if len(hidden) > MERGED_STATES:
+                hidden = [HiddenSums.added(hidden)]
+        if waiting:
+            self._add_weighted(waiting)
+        self.pairs_by_distance = PairTable.merged(tables)
+        """Sums by pair of words and bin of distance."""
+        self.pairs = self.pairs_by_distance.over_bins()
+        """Sums by pair of words."""
+        self.hidden = HiddenSums.added(hidden) if hidden else None
+        """Sums of hidden states, if there are any."""
 
-    def add(self, shard: ShardSums) -> None:
-        """Add a shard; always in one order, so that rounding repeats too."""
-        weights = poisson_weights(shard.article, self.replicates, self.seed)
+    def _add_weighted(self, shards: Sequence[Mapping[str, np.ndarray]]) -> None:
+        """Add the sums of these shards' articles to the totals, with each replicate's weights."""
+        weights = poisson_weights(np.concatenate([each["article"] for each in shards]), self.replicates, self.seed)
         for name in SUMS:
-            sums = getattr(shard, name)
+            sums = np.concatenate([each[name] for each in shards])
             if name not in self._totals:
                 self._totals[name] = np.zeros((*sums.shape[1:], len(weights)))
-            # Most cells of the matched comparison are empty in a shard; these are the largest arrays of a probe. With
-            # replicates last, the cells that are met are whole rows.
+            # Most cells of the matched comparison are empty; these are the largest arrays of a probe. With replicates
+            # last, the cells that are met are whole rows.
             sums = sums.reshape(len(sums), -1)
             used = np.flatnonzero(sums.any(axis=0))
             self._totals[name].reshape(-1, len(weights))[used] += sums[:, used].T @ weights.T
-        self._tables.append(shard.pairs)
-        if len(self._tables) > MERGED:
-            self._tables = [PairTable.merged(self._tables)]
-        before = self.permuted or [PermutedSums(*map(np.zeros_like, each)) for each in shard.permuted]
-        self.permuted = [
-            PermutedSums(old.sums + new.sums, old.counts + new.counts)
-            for old, new in zip(before, shard.permuted, strict=True)
-        ]
-        self.sunk, self.queries = self.sunk + shard.sunk, self.queries + shard.queries
-        self._examples.append(shard.examples)
-        if shard.hidden:
-            self._hidden = [HiddenSums.added([*self._hidden, shard.hidden])]
 
     def _total(self, name: str) -> Float[np.ndarray, "replicate_plus_one *shape"]:
         return np.moveaxis(self._totals[name], -1, 0)
-
-    @property
-    def hidden(self) -> HiddenSums | None:
-        """Sums of hidden states, if there are any."""
-        return self._hidden[0] if self._hidden else None
 
     @property
     def examples(self) -> Float[np.ndarray, "layer head example three"]:
@@ -544,18 +550,6 @@ class AttentionTotals:
         found = matched_averages(sums[:, 0], counts[:, 0], sums[:, 1], counts[:, 1])
         return found.same, found.different
 
-    @cached_property
-    def pairs_by_distance(self) -> PairTable:
-        """Sums by pair of words and bin of distance; asked for when all shards are added."""
-        # The parts are dropped: nothing needs them any more.
-        self._tables = [PairTable.merged(self._tables)]
-        return self._tables[0]
-
-    @cached_property
-    def pairs(self) -> PairTable:
-        """Sums by pair of words."""
-        return self.pairs_by_distance.over_bins()
-
     def averages(self, labelling: int) -> Float[np.ndarray, "replicate_plus_one class layer head"]:
         """Average attention by class."""
         return self._averages("", labelling)
@@ -579,17 +573,6 @@ class AttentionTotals:
         return matched_averages(sums[:, 0], counts[:, 0], sums[:, 1], counts[:, 1])
 
 
-def log_ratio(
-    same_sum: Float[np.ndarray, "*shape"],
-    same_count: Float[np.ndarray, "*#shape"],
-    every_sum: Float[np.ndarray, "*#shape"],
-    every_count: Float[np.ndarray, "*#shape"],
-) -> Float[np.ndarray, "*shape"]:
-    """The log of the same-topic average over that of all other pairs of different words; NaN without such pairs."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.log(same_sum / same_count) - np.log((every_sum - same_sum) / (every_count - same_count))
-
-
 def pair_matrices(
     table: PairTable, labelling: Labelling
 ) -> tuple[Float[np.ndarray, "kept kept"], Float[np.ndarray, "kept kept"]]:
@@ -601,27 +584,6 @@ def pair_matrices(
     for matrix, values in zip(found, (different.sums, different.counts), strict=True):
         matrix[first, second] = matrix[second, first] = values
     return found[0], found[1]
-
-
-def model_test(
-    table: PairTable,
-    labelling: Labelling,
-    stratum: Int[np.ndarray, " word"],
-    permutations: int,
-    *,
-    generator: np.random.Generator,
-) -> Tested:
-    """The test of a labelling's log-ratio of attention averaged over layers and heads, not corrected."""
-    matrices = pair_matrices(table, labelling)
-    small, stratum = labelling.among_kept, stratum[labelling.kept]
-    sums, counts = permuted_same_topic_sums(matrices, small, stratum, permutations, generator=generator)
-    place = small.same_topic_pairs
-    observed = [float(matrix[place].sum()) for matrix in matrices]
-    every = [float(matrix.sum() / 2) for matrix in matrices]
-    found = log_ratio(
-        np.append(sums, observed[0]), np.append(counts, observed[1]), np.array([every[0]]), np.array([every[1]])
-    )
-    return Tested(permutation_p(float(found[-1]), found[:-1], size=1.0), float(found[-1]), found[:-1])
 
 
 class HeadTests(NamedTuple):

@@ -12,6 +12,7 @@ and tests are those of the embeddings. Pairs within passages are summed separate
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -21,7 +22,7 @@ from topicscope.probing.statistics.labelling import Labelling, TopicDraws, Topic
 from topicscope.probing.statistics.pairs import form_average, pair_forms
 from topicscope.probing.statistics.permutation import maximum_p, permutation_p, permuted_same_topic_sums
 from topicscope.probing.statistics.resampling import Contrast, contrast
-from topicscope.probing.statistics.similarity import auc_replicates, placements
+from topicscope.probing.statistics.similarity import Placements, auc_replicates, placements
 
 # What is compared, in the order of every axis named ``kind``; centred means that the layer's mean is subtracted.
 KINDS = ("cosine", "dot", "centred_cosine", "centred_dot")
@@ -97,10 +98,14 @@ class HiddenSums:
         number[words] = np.arange(len(words))
         one, other = number[self.pairs // vocabulary], number[self.pairs % vocabulary]
         inside = np.flatnonzero((one >= 0) & (other >= 0))
+        # Both entries of each pair in a matrix of words.
         one, other = one[inside], other[inside]
+        entries = np.concatenate([one * len(words) + other, other * len(words) + one])
         places = np.outer(self.places[rows], self.places[rows])
-        for pair in ((one, other), (other, one)):
-            places[pair] -= self.pair_places[inside]
+        places.reshape(-1)[entries] -= np.tile(self.pair_places[inside], 2)
+        # A word with itself is no pair: whatever stands there is not used.
+        np.fill_diagonal(places, 1)
+        within = np.tile(self.pair_sums[inside, layer], (2, 1))
         found = np.empty((len(KINDS), len(words), len(words)))
         for kind, name in enumerate(KINDS):
             if name in SUMMED:
@@ -112,12 +117,9 @@ class HiddenSums:
                 )
             # Products of matrices of words are by far the longest step; they have the precision of the vectors.
             found[kind] = sums @ sums.T
-            within = self.pair_sums[inside, layer, kind]
-            for pair in ((one, other), (other, one)):
-                found[kind][pair] -= within
-        # A word with itself is no pair: whatever stands there is not used.
-        np.fill_diagonal(places, 1)
-        return found / places
+            found[kind].reshape(-1)[entries] -= within[:, kind]
+        found /= places
+        return found
 
 
 class HiddenAccumulator:
@@ -190,8 +192,22 @@ class HiddenAccumulator:
         )
 
 
+class HiddenLayer(NamedTuple):
+    """What is kept of one layer's similarities, whose matrices are large."""
+
+    values: Float[np.ndarray, "pair kind"]
+    """Those of the same-topic pairs."""
+
+    placed: list[Placements]
+    different: Float[np.ndarray, "kind replicate"]
+    """Averages over different-topic pairs."""
+
+    permuted: Float[np.ndarray, "kind permutation_plus_one"]
+    """Averages over same-topic pairs, the observed ones first."""
+
+
 class HiddenMeasure:
-    """The numbers of one labelling, layer after layer: a layer's matrices are dropped before the next."""
+    """The numbers of one labelling: each layer by itself, then all of them together."""
 
     def __init__(
         self,
@@ -211,52 +227,50 @@ class HiddenMeasure:
         mine = Labelling(labelling.membership & chosen[:, None])
         self._weights: TopicWeights = TopicDraws(mine, draws.topics, draws.words).weights(mine)
         self._stratum, self._permutations = stratum[chosen], permutations
-        self._same: list[np.ndarray] = []
-        self._different: list[np.ndarray] = []
-        self._auc: list[np.ndarray] = []
-        self._permuted: list[np.ndarray] = []
 
-    def add(self, similarities: Float[np.ndarray, "kind common common"], *, generator: np.random.Generator) -> None:
-        """Add the next layer; ``generator`` starts anew at each, so that all layers see the same permutations."""
+    def layer(
+        self, similarities: Float[np.ndarray, "kind common common"], *, generator: np.random.Generator
+    ) -> HiddenLayer:
+        """One layer; ``generator`` starts from the same state for each, so that all see the same permutations."""
         first, second = self._labelling.same_topic_pairs
         matrices = [each[np.ix_(self._rows, self._rows)] for each in similarities]
-        values = np.stack([matrix[first, second] for matrix in matrices], axis=1)
-        placed = [placements(matrix, self._labelling) for matrix in matrices]
-        within, between = self._weights.within, self._weights.between
-        sums = pair_forms(within, first, second, np.column_stack([values, np.ones(len(first))]))
-        self._same.append(form_average(sums[:, :-1], sums[:, -1:]).T)
-        partners = placed[0].partners
-        for place, matrix in enumerate(matrices):
+        values = [matrix[first, second] for matrix in matrices]
+        placed, different = [placements(matrix, self._labelling) for matrix in matrices], []
+        for matrix, inside in zip(matrices, values, strict=True):
             every = matrix.sum(axis=1) - np.diagonal(matrix)
-            inside = np.bincount(first, values[:, place], len(matrix)) + np.bincount(
-                second, values[:, place], len(matrix)
-            )
-            self._different.append(_different_replicates(every - inside, partners, between))
-        self._auc.append(np.stack(auc_replicates(placed, self._labelling, self._weights)))
+            every -= np.bincount(first, inside, len(matrix)) + np.bincount(second, inside, len(matrix))
+            different.append(_different_replicates(every, placed[0].partners, self._weights.between))
         permuted = permuted_same_topic_sums(
             matrices, self._labelling, self._stratum, self._permutations, generator=generator
         )
-        self._permuted.append(permuted / max(len(first), 1))
+        return HiddenLayer(np.stack(values, axis=1), placed, np.stack(different), permuted / max(len(first), 1))
 
-    def by_layer(self) -> Iterator[list[tuple[Contrast, float, Comparable]]]:
-        """After the last layer: for each layer and kind, the contrast, p corrected for all layers, and its arrays.
+    def by_layer(self, layers: Sequence[HiddenLayer]) -> Iterator[list[tuple[Contrast, float, Comparable]]]:
+        """For each layer and kind, the contrast, p corrected for all layers, and its arrays.
 
         The contrast's own p is uncorrected; the other comes from the maximum statistic over the layers of one kind. The
         arrays serve to compare two models.
         """
-        same, auc, permuted = np.stack(self._same), np.stack(self._auc), np.stack(self._permuted)
-        different = np.stack(self._different).reshape(same.shape)
+        first, second = self._labelling.same_topic_pairs
+        # All layers at once, because the replicates' weights of pairs are the same for all of them.
+        values = np.column_stack([*(each.values for each in layers), np.ones(len(first))])
+        sums = pair_forms(self._weights.within, first, second, values)
+        shape = (len(layers), len(KINDS), -1)
+        same = form_average(sums[:, :-1], sums[:, -1:]).T.reshape(shape)
+        every = [each for layer in layers for each in layer.placed]
+        auc = np.stack(auc_replicates(every, self._labelling, self._weights)).reshape(shape)
+        different, permuted = (np.stack([getattr(each, name) for each in layers]) for name in ("different", "permuted"))
         together = [
-            maximum_p(same[:, kind, :1], np.moveaxis(permuted[:, kind], 0, -1)[..., None])[:, 0]
+            maximum_p(permuted[:, kind, :1], np.moveaxis(permuted[:, kind, 1:], 0, -1)[..., None])[:, 0]
             for kind in range(len(KINDS))
         ]
         for layer in range(len(same)):
             found = []
             for kind, corrected in enumerate(together):
-                observed, drawn = same[layer, kind, 0], permuted[layer, kind]
-                sides = same[layer, kind], different[layer, kind]
-                compared = contrast(*sides, auc=auc[layer, kind], p=permutation_p(float(observed), drawn))
-                arrays = Comparable(*sides, auc[layer, kind], np.append(observed, drawn))
+                tested, sides = permuted[layer, kind], (same[layer, kind], different[layer, kind])
+                p = permutation_p(float(tested[0]), tested[1:])
+                compared = contrast(*sides, auc=auc[layer, kind], p=p)
+                arrays = Comparable(*sides, auc[layer, kind], tested)
                 found.append((compared, float(corrected[layer]), arrays))
             yield found
 

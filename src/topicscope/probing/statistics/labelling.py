@@ -106,6 +106,22 @@ class Labelling:
         return shared.row[order].astype(np.int64), shared.col[order].astype(np.int64)
 
     @cached_property
+    def pairs_by_topic(
+        self,
+    ) -> tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]]:
+        """Topic, smaller and larger word of all pairs of one topic's words, topic after topic.
+
+        Words that share several topics are there with each of them.
+        """
+        topic, word = np.nonzero(self.membership.T)
+        ends = np.searchsorted(topic, topic, side="right")
+        # Each word with all later ones of its topic.
+        follow = ends - np.arange(len(word)) - 1
+        first = np.repeat(np.arange(len(word)), follow)
+        second = np.arange(len(first)) - np.repeat(np.cumsum(follow) - follow, follow) + first + 1
+        return topic[first], word[first], word[second]
+
+    @cached_property
     def different_topic_pairs(self) -> tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]]:
         """All pairs of different kept words that share no topic, each once, the smaller word first."""
         outside = np.triu(np.logical_and.outer(self.kept, self.kept), k=1)

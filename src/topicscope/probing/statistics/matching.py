@@ -8,22 +8,28 @@ over them; then attention, with a permutation test and an interval; then similar
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Integer
+from jaxtyping import Bool, Float, Int, Int32, Integer
 from scipy import sparse, special
 
 from topicscope.measure.uncertainty import CONFIDENCE
 from topicscope.probing.statistics.labelling import Labelling, topic_partners
 from topicscope.probing.statistics.pairs import PairTable
-from topicscope.probing.statistics.permutation import permutation_p, stratified_orders
+from topicscope.probing.statistics.permutation import (
+    DRAWN,
+    ENTRIES_AT_ONCE,
+    Exchange,
+    PairBlock,
+    Tested,
+    log_ratio,
+    permutation_p,
+)
 from topicscope.probing.statistics.resampling import LEAST_WITH_PAIRS, Contrast
 
 # Upper ends of distance bins, in tokens.
 DISTANCES = (2, 5, 12, 30)
-# Permutations at once: their sums by cell take 16 bytes per cell and permutation.
-DRAWN = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,54 +175,17 @@ def matched_averages(
         )
 
 
-class _Cells:
-    """Sums and counts of all pairs of different words that occur, by the cells that have any of them."""
+class AttentionTests(NamedTuple):
+    """The tests of two log-ratios of attention averaged over layers and heads, neither corrected."""
 
-    def __init__(self, table: PairTable, strata: Strata, order: Int[np.ndarray, " kept"]) -> None:
-        """The cells of the words in ``order``, numbered by their place in it."""
-        place = np.full(table.vocabulary, -1)
-        place[order] = np.arange(len(order))
-        different = table.without_same_word().among(place >= 0)
-        cells = strata.cells_of_bins(different.first, different.second, different.bin)
-        _, cell = np.unique(cells, return_inverse=True)
-        one, other = place[different.first], place[different.second]
-        codes = np.minimum(one, other) * len(order) + np.maximum(one, other)
-        pairs, row = np.unique(codes, return_inverse=True)
-        # The row of each pair of words by first · words + second; the row after the last if the pair does not occur.
-        number = np.full((len(order), len(order)), len(pairs), dtype=np.int32)
-        one, other = pairs // len(order), pairs % len(order)
-        number[one, other] = number[other, one] = np.arange(len(pairs))
-        self.number, self.words = number.ravel(), len(order)
-        # These have a row per pair of words and a column per cell; ``every`` is over all pairs.
-        shape = (len(pairs), int(cell.max(initial=-1)) + 1)
-        values = (different.sums, different.counts)
-        self.sums, self.counts = (sparse.csr_array((each, (row, cell)), shape=shape) for each in values)
-        # ``np.bincount`` of an empty array returns integers.
-        self.every = np.stack([np.bincount(cell, each, shape[1]) for each in values]).astype(np.float64)
+    every: Tested
+    """Of the same-topic average over that of all other pairs of different words."""
 
-    def log_ratios(
-        self,
-        orders: Int[np.ndarray, "permutation word"],
-        first: Int[np.ndarray, " pair"],
-        second: Int[np.ndarray, " pair"],
-    ) -> Float[np.ndarray, " permutation"]:
-        """The matched log-ratio if the words in these pairs' places were the same-topic ones."""
-        # A pair's permutations are side by side, because they are within one small part of the matrix of numbers.
-        standing = np.ascontiguousarray(orders.T)
-        rows = np.ascontiguousarray(self.number.take(standing[first] * self.words + standing[second]).T)
-        occurs = rows < self.sums.shape[0]
-        ends = np.concatenate([[0], np.cumsum(occurs.sum(axis=1))])
-        rows = rows[occurs]
-        chosen = sparse.csr_array((np.ones(len(rows)), rows, ends), shape=(len(orders), self.sums.shape[0]))
-        same_sums, same_counts = ((chosen @ each).toarray() for each in (self.sums, self.counts))
-        # Counts are whole numbers, so what is left of them is exact; a cell without any has no sum either.
-        left = self.every[1] - same_counts
-        found = matched_averages(same_sums, same_counts, np.where(left > 0, self.every[0] - same_sums, 0), left)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.log(found.same) - np.log(found.different)
+    matched: float
+    """Of the matched averages: its p-value, NaN if no cell has both kinds of pair."""
 
 
-def matched_test(
+def attention_tests(
     table: PairTable,
     labelling: Labelling,
     word_stratum: Int[np.ndarray, " word"],
@@ -224,32 +193,94 @@ def matched_test(
     permutations: int,
     *,
     generator: np.random.Generator,
-) -> float:
-    """The p-value of the matched log-ratio of attention averaged over layers and heads; uncorrected.
+) -> AttentionTests:
+    """Test both log-ratios, under the same permutations.
 
-    Words of similar frequency exchange their topics, as in the other tests. What two words' pairs of positions are
-    matched on (their co-occurrence, frequency and distance) stays the same, so a permutation only moves same-topic
-    pairs from cell to cell; all other pairs of a cell are different-topic pairs.
+    Words of similar frequency exchange their topics. What two words' pairs of positions are matched on (their
+    co-occurrence, frequency and distance) stays the same, so a permutation only moves same-topic pairs from cell to
+    cell; all other pairs of a cell are different-topic pairs.
 
     table: sums by pair of words and bin of distance.
     word_stratum: each word's stratum of frequency, within which words exchange topics.
     strata: what pairs are matched on.
-    The result is NaN if no cell has both kinds of pair.
     """
-    # Words of one stratum, which are exchanged, have neighbouring numbers, so that looked-up entries are near.
-    kept = np.flatnonzero(labelling.kept)
-    kept = kept[np.argsort(word_stratum[kept], kind="stable")]
-    exchanged, stratum = Labelling(labelling.membership[kept]), word_stratum[kept]
-    first, second = exchanged.same_topic_pairs
-    by_strata = np.lexsort((stratum[second], stratum[first]))
-    first, second = first[by_strata], second[by_strata]
-    cells = _Cells(table, strata, kept)
-    observed = cells.log_ratios(np.arange(len(kept))[None], first, second)
-    drawn = []
-    for start, stop in pairwise([*range(0, permutations, DRAWN), permutations]):
-        orders = stratified_orders(exchanged, stratum, stop - start, generator=generator)
-        drawn.append(cells.log_ratios(orders, first, second))
-    return permutation_p(float(observed[0]), np.concatenate(drawn), size=1.0)
+    cells = _Cells(table, labelling, word_stratum, strata)
+    # From here on only the kept words are numbered.
+    among, stratum = labelling.among_kept, word_stratum[labelling.kept]
+    exchange, (first, second) = Exchange(among, stratum), among.same_topic_pairs
+    blocks = [(each, each.part(cells.number)) for each in exchange.blocks(first, second)]
+    at_once = max(ENTRIES_AT_ONCE * len(blocks) // len(first), 1) if blocks else DRAWN
+    found = [
+        cells.log_ratios(blocks, places[:, start : start + at_once])
+        for _, places in exchange.places(permutations, generator=generator)
+        for start in range(0, places.shape[1], at_once)
+    ]
+    every, matched = np.concatenate(found, axis=1)
+    return AttentionTests(
+        Tested(permutation_p(float(every[0]), every[1:], size=1.0), float(every[0]), every[1:]),
+        permutation_p(float(matched[0]), matched[1:], size=1.0),
+    )
+
+
+class _Cells:
+    """Sums and counts of all pairs of different kept words that occur, by stratum and bin of distance."""
+
+    def __init__(
+        self, table: PairTable, labelling: Labelling, word_stratum: Int[np.ndarray, " word"], strata: Strata
+    ) -> None:
+        different = table.without_same_word().among(labelling.kept)
+        codes, pair = np.unique(different.codes % table.vocabulary**2, return_inverse=True)
+        first, second = np.divmod(codes, table.vocabulary)
+        # Pairs that are looked up together, those of the same two strata of frequency, have neighbouring rows.
+        ends = np.sort(word_stratum[[first, second]], axis=0)
+        order = np.lexsort((ends[1], ends[0]))
+        row = np.argsort(order)
+        self.number = np.full((labelling.words, labelling.words), -1, dtype=np.int32)
+        """The row of each pair of kept words in what follows; −1 if the pair does not occur."""
+        kept = np.cumsum(labelling.kept) - 1
+        self.number[kept[first], kept[second]] = self.number[kept[second], kept[first]] = row
+        occupied, stratum = np.unique(strata.of(first, second), return_inverse=True)
+        self._stratum, self._strata, self._bins = stratum[order], len(occupied), len(strata.distances) + 1
+        # A pair of words is in one stratum, and in any of the bins.
+        values = np.zeros((len(codes), self._bins, 2))
+        values[row[pair], different.bin] = np.stack([different.sums, different.counts], axis=1)
+        self._values = values.reshape(len(codes), 2 * self._bins)
+        # Over all of the pairs: sums and counts by cell.
+        self._every = self._by_cell(self._stratum, np.arange(len(codes)), 1)
+
+    def log_ratios(
+        self, blocks: Sequence[tuple[PairBlock, Int32[np.ndarray, " _"]]], places: Int32[np.ndarray, "word permutation"]
+    ) -> Float[np.ndarray, "two permutation"]:
+        """Both log-ratios if the words in these pairs' places were the same-topic ones.
+
+        Each block comes with its part of ``number``.
+        """
+        drawn = places.shape[1]
+        rows, orders = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
+        for block, number in blocks:
+            # One permutation after the other, so that its sums stay in a processor's cache.
+            found = number.take(block.entries(places)).T.ravel()
+            occurs = np.flatnonzero(found >= 0)
+            rows.append(found[occurs])
+            bounds = np.searchsorted(occurs, np.arange(drawn + 1) * len(block.first))
+            orders.append(np.repeat(np.arange(drawn), np.diff(bounds)))
+        row, order = np.concatenate(rows), np.concatenate(orders)
+        same = self._by_cell(order * self._strata + self._stratum[row], row, drawn)
+        # Counts are whole numbers, so what is left of them is exact; a cell without any has no sum either.
+        left = self._every - same
+        left[0] = np.where(left[1] > 0, left[0], 0)
+        matched = matched_averages(*same, *left)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = np.log(matched.same) - np.log(matched.different)
+        return np.stack([log_ratio(*same.sum(axis=-1), *self._every.sum(axis=-1)), ratios])
+
+    def _by_cell(
+        self, code: Int[np.ndarray, " found"], row: Integer[np.ndarray, " found"], drawn: int
+    ) -> Float[np.ndarray, "two permutation cell"]:
+        """Sums, then counts, over the pairs of words in these rows, added by permutation and stratum."""
+        shape = (drawn * self._strata, len(self._values))
+        found = sparse.coo_array((np.ones(len(row)), (code, row)), shape=shape) @ self._values
+        return np.ascontiguousarray(np.moveaxis(found.reshape(drawn, self._strata * self._bins, 2), -1, 0))
 
 
 def matched_without_topics(table: PairTable, labelling: Labelling, strata: Strata) -> Matched:
@@ -417,9 +448,11 @@ def mean_of_seeds(found: Sequence[Matched], *names: str) -> dict[str, float]:
 
 def matched_word_co_occurrence(table: PairTable, labelling: Labelling, words: MatchedWords) -> Matched:
     """Average co-occurrence over matched pairs of words, as similarity is averaged."""
-    counts = np.zeros((table.vocabulary, table.vocabulary))
-    counts[table.first, table.second] = counts[table.second, table.first] = table.counts / 2
-    return words.averages(counts[np.ix_(labelling.kept, labelling.kept)])
+    pairs, number = table.among(labelling.kept), np.cumsum(labelling.kept) - 1
+    first, second = number[pairs.first], number[pairs.second]
+    counts = np.zeros((labelling.words, labelling.words))
+    counts[first, second] = counts[second, first] = pairs.counts / 2
+    return words.averages(counts)
 
 
 def matched_co_occurrence(table: PairTable, co_occurrence: PairTable, labelling: Labelling, strata: Strata) -> Matched:

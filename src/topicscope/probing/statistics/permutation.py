@@ -5,13 +5,13 @@ topics of words of one frequency stratum could be exchanged. p counts the observ
 it is never 0 and is valid for any number of them: P(p ≤ α) ≤ α.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
-from scipy import stats
+from jaxtyping import Float, Int, Int32, Shaped
+from scipy import sparse
 
 from topicscope.probing.statistics.labelling import Labelling
 
@@ -19,8 +19,12 @@ from topicscope.probing.statistics.labelling import Labelling
 STRATA, WORDS_IN_STRATUM = 10, 10
 # Sums in another order differ by rounding, by less than this relative to the size of the terms.
 ROUNDING = 1e-10
-# Permutations drawn at once: few enough for their orders to stay in a processor's cache.
-DRAWN = 100
+# Permutations drawn at once: each takes four bytes per word.
+DRAWN = 1_000
+# Entries of a matrix that are looked up at once: few enough to stay in a processor's cache.
+ENTRIES_AT_ONCE = 50_000
+# Pairs between two strata whose sum is made in 32 bits; there are seldom more.
+SMALL_SUM = 2_000
 
 
 def frequency_strata(frequency: Float[np.ndarray, " word"], strata: int | None = None) -> Int[np.ndarray, " word"]:
@@ -43,6 +47,88 @@ def stratified_orders(
     return order
 
 
+@dataclass(frozen=True, eq=False)
+class PairBlock:
+    """Pairs of words between two strata.
+
+    Words stay in their stratum, so under every permutation such a pair is within one small part of a matrix over all
+    words, which stays in a processor's cache.
+    """
+
+    chosen: Int[np.ndarray, " pair"]
+    """Which of all pairs these are, ascending."""
+
+    first: Int[np.ndarray, " pair"]
+    second: Int[np.ndarray, " pair"]
+    rows: Int[np.ndarray, " _"]
+    """All words of the stratum of the first words."""
+
+    columns: Int[np.ndarray, " _"]
+
+    def part(self, matrix: Shaped[np.ndarray, "word word"]) -> Shaped[np.ndarray, " entry"]:
+        """The entries of a matrix between the two strata, row by row.
+
+        A word with itself is no pair and is never looked up: in the place of that entry stands another.
+        """
+        found = matrix[np.ix_(self.rows, self.columns)].ravel()
+        if self.rows is self.columns:
+            found[:: len(self.rows) + 1] = found[1]
+        return found
+
+    def entries(self, places: Int32[np.ndarray, "word permutation"]) -> Int32[np.ndarray, "pair permutation"]:
+        """Where each pair stands in such a part, from every word's place within its stratum."""
+        found = places[self.first]
+        found *= np.int32(len(self.columns))
+        found += places[self.second]
+        return found
+
+
+class Exchange:
+    """Kept words exchange their places within strata."""
+
+    def __init__(self, labelling: Labelling, stratum: Int[np.ndarray, " word"]) -> None:
+        """Only words that the labelling keeps are exchanged."""
+        self._words, self._members = len(stratum), _members(labelling, stratum)
+        self._number = np.zeros(self._words, dtype=np.int64)
+        for number, members in enumerate(self._members):
+            self._number[members] = number
+
+    def blocks(self, first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"]) -> list[PairBlock]:
+        """Pairs of kept words by the strata of their two words."""
+        # What is looked up is symmetric: the word of the lower stratum comes first.
+        swapped = self._number[first] > self._number[second]
+        first, second = np.where(swapped, second, first), np.where(swapped, first, second)
+        codes = self._number[first] * len(self._members) + self._number[second]
+        order = np.argsort(codes, kind="stable")
+        present, starts = np.unique(codes[order], return_index=True)
+        return [
+            PairBlock(
+                chosen,
+                first[chosen],
+                second[chosen],
+                *(self._members[each] for each in divmod(code, len(self._members))),
+            )
+            # Without a pair there is no block, although ``np.split`` returns one part.
+            for code, chosen in zip(present.tolist(), np.split(order, starts[1:]), strict=False)
+        ]
+
+    def places(
+        self, permutations: int, *, generator: np.random.Generator
+    ) -> Iterator[tuple[int, Int32[np.ndarray, "word permutation"]]]:
+        """Every word's place within its stratum, first with words as they are, then under ``DRAWN`` permutations each.
+
+        Each part comes with the number of its first column among all. If there are no more than ``DRAWN`` permutations
+        in all, they are those of ``stratified_orders``.
+        """
+        for start in (0, *range(1, 1 + permutations, DRAWN)):
+            number = min(DRAWN, 1 + permutations - start) if start else 1
+            found = np.zeros((self._words, number), dtype=np.int32)
+            for members in self._members:
+                places = np.tile(np.arange(len(members), dtype=np.int32), (number, 1))
+                found[members] = (generator.permuted(places, axis=1) if start else places).T
+            yield start, found
+
+
 def permuted_same_topic_sums(
     matrices: Sequence[Float[np.ndarray, "word word"]],
     labelling: Labelling,
@@ -50,74 +136,91 @@ def permuted_same_topic_sums(
     permutations: int,
     *,
     generator: np.random.Generator,
-) -> Float[np.ndarray, "matrix permutation"]:
-    """Sums of symmetric matrices over same-topic pairs, each once, when words exchange their places.
+) -> Float[np.ndarray, "matrix permutation_plus_one"]:
+    """Sums of symmetric matrices over same-topic pairs, each once: as words are, then when they exchange their places.
 
     Only same-topic pairs are looked up, the same permutations for all matrices. Topics of kept words are exchanged with
     those of kept words only.
+
+    Entries are rounded to less than a millionth of the largest difference between entries of the same two strata. So
+    these are sums of whole numbers: the same pairs in another order have the same sum, to the last digit.
     """
-    blocks = _blocks(matrices, labelling, stratum)
-    # A word's place within its stratum.
-    place = np.zeros(len(stratum), dtype=np.int64)
-    for members in _members(labelling, stratum):
-        place[members] = np.arange(len(members))
-    sums = np.zeros((len(matrices), permutations))
-    for drawn in range(0, permutations, DRAWN):
-        orders = stratified_orders(labelling, stratum, min(DRAWN, permutations - drawn), generator=generator)
-        local = place[orders]
-        for block in blocks:
-            sums[:, drawn : drawn + len(orders)] += block.sums(local)
-    return sums
+    exchange = Exchange(labelling, stratum)
+    rounded = [
+        (block, *_rounded(np.stack([block.part(each) for each in matrices], axis=1), len(block.first)))
+        for block in exchange.blocks(*labelling.same_topic_pairs)
+    ]
+    sums = np.zeros((1 + permutations, len(matrices)))
+    for start, places in exchange.places(permutations, generator=generator):
+        for block, table, step, middle in rounded:
+            at_once = max(ENTRIES_AT_ONCE // len(block.first), 1)
+            for begin in range(0, places.shape[1], at_once):
+                entries = block.entries(places[:, begin : begin + at_once])
+                # Small whole numbers, whose sum fits into 32 bits unless they are many.
+                kind = np.int32 if len(block.first) <= SMALL_SUM else np.int64
+                found = np.take(table, entries, axis=0).sum(axis=0, dtype=kind)
+                sums[start + begin : start + begin + len(found)] += found * step + len(block.first) * middle
+    return np.ascontiguousarray(sums.T)
 
 
-@dataclass(frozen=True, eq=False)
-class _Block:
-    """Same-topic pairs between two strata.
-
-    Words stay in their stratum, so under every permutation such a pair is within one small part of the matrices, which
-    stays in a processor's cache.
-    """
-
-    first: Int[np.ndarray, " pair"]
-    second: Int[np.ndarray, " pair"]
-    table: Float[np.ndarray, "entry matrix"]
-    """That part of all matrices side by side, so that one memory access serves all of them."""
-
-    width: int
-    """Words of the second stratum."""
-
-    def sums(self, local: Int[np.ndarray, "permutation word"]) -> Float[np.ndarray, "matrix permutation"]:
-        entries = local[:, self.first] * self.width + local[:, self.second]
-        # This sums over the middle axis three times as fast as ``sum``.
-        return (np.ones(len(self.first)) @ np.take(self.table, entries, axis=0)).T
+def _rounded(
+    table: Float[np.ndarray, "entry matrix"], pairs: int
+) -> tuple[Int32[np.ndarray, "entry matrix"], Float[np.ndarray, " matrix"], Float[np.ndarray, " matrix"]]:
+    """Each column as whole number × step + middle; the sum of so many, up to ``SMALL_SUM``, fits into 32 bits."""
+    low, high = table.min(axis=0), table.max(axis=0)
+    # What is not finite has no step, so that its sums are not numbers either.
+    with np.errstate(invalid="ignore"):
+        middle = (low + high) / 2
+        step = np.where(high == low, 1.0, (high - low) / 2) * min(pairs, SMALL_SUM) / 2**30
+        step = np.where(np.isfinite(step), step, np.nan)
+        whole = table - middle
+        whole /= step
+        return np.rint(whole, out=whole).astype(np.int32), step, middle
 
 
-def _blocks(
-    matrices: Sequence[Float[np.ndarray, "word word"]], labelling: Labelling, stratum: Int[np.ndarray, " word"]
-) -> list[_Block]:
-    members = _members(labelling, stratum)
-    number = np.zeros(len(stratum), dtype=np.int64)
-    for each, words in enumerate(members):
-        number[words] = each
-    first, second = labelling.same_topic_pairs
-    # Matrices are symmetric: the lower stratum first.
-    swapped = number[first] > number[second]
-    first, second = np.where(swapped, second, first), np.where(swapped, first, second)
-    codes = number[first] * len(members) + number[second]
-    order = np.argsort(codes, kind="stable")
-    present, starts = np.unique(codes[order], return_index=True)
-    found = []
-    # Without a pair there is no block, although ``np.split`` returns one part.
-    for code, chosen in zip(present.tolist(), np.split(order, starts[1:]), strict=False):
-        rows, columns = members[code // len(members)], members[code % len(members)]
-        table = np.stack([matrix[np.ix_(rows, columns)].ravel() for matrix in matrices], axis=1)
-        found.append(_Block(first[chosen], second[chosen], table, len(columns)))
-    return found
+def permuted_topic_sums(
+    matrices: Sequence[Float[np.ndarray, "word word"]],
+    labelling: Labelling,
+    stratum: Int[np.ndarray, " word"],
+    permutations: int,
+    *,
+    generator: np.random.Generator,
+) -> Float[np.ndarray, "matrix topic permutation_plus_one"]:
+    """The same over the pairs of each topic, and not rounded."""
+    topic, first, second = labelling.pairs_by_topic
+    exchange = Exchange(labelling, stratum)
+    sums, prepared = np.zeros((labelling.membership.shape[1], 1 + permutations, len(matrices))), []
+    for block in exchange.blocks(first, second):
+        # A row of ones for each topic: its pairs stand together.
+        topics, starts = np.unique(topic[block.chosen], return_index=True)
+        ends, number = np.append(starts, len(block.chosen)), np.arange(len(block.chosen))
+        gather = sparse.csr_array((np.ones(len(number)), number, ends), shape=(len(topics), len(number)))
+        prepared.append((block, np.stack([block.part(each) for each in matrices], axis=1), topics, gather))
+    for start, places in exchange.places(permutations, generator=generator):
+        for block, table, topics, gather in prepared:
+            at_once = max(ENTRIES_AT_ONCE // len(block.first), 1)
+            for begin in range(0, places.shape[1], at_once):
+                entries = block.entries(places[:, begin : begin + at_once])
+                found = gather @ np.take(table, entries, axis=0).reshape(len(entries), -1)
+                here = slice(start + begin, start + begin + entries.shape[1])
+                sums[topics, here] += found.reshape(len(topics), entries.shape[1], -1)
+    return np.moveaxis(sums, -1, 0)
 
 
 def _members(labelling: Labelling, stratum: Int[np.ndarray, " word"]) -> list[Int[np.ndarray, " _"]]:
     """The kept words of each stratum that has any."""
     return [np.flatnonzero(labelling.kept & (stratum == each)) for each in np.unique(stratum[labelling.kept])]
+
+
+def log_ratio(
+    same_sum: Float[np.ndarray, "*shape"],
+    same_count: Float[np.ndarray, "*#shape"],
+    every_sum: Float[np.ndarray, "*#shape"],
+    every_count: Float[np.ndarray, "*#shape"],
+) -> Float[np.ndarray, "*shape"]:
+    """The log of the same-topic average over that of all other pairs of different words; NaN without such pairs."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.log(same_sum / same_count) - np.log((every_sum - same_sum) / (every_count - same_count))
 
 
 class Tested(NamedTuple):
@@ -143,6 +246,9 @@ def permutation_p(observed: float, permuted: Float[np.ndarray, " permutation"], 
 
 def false_discovery_rates(p: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
     """Benjamini and Hochberg's q: of all with q ≤ 0.05, at most 5 % are expected to be wrong. NaN stays NaN."""
+    # This takes a second, which workers that only measure passages do not need.
+    from scipy import stats
+
     found, there = p.copy(), np.isfinite(p)
     if there.any():
         found[there] = stats.false_discovery_control(p[there])

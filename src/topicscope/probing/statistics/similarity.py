@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Int32
 
 from topicscope.probing.statistics.labelling import Labelling, TopicWeights
 from topicscope.probing.statistics.pairs import form_average, pair_forms
@@ -19,6 +19,7 @@ from topicscope.probing.statistics.permutation import (
     false_discovery_rates,
     permutation_p,
     permuted_same_topic_sums,
+    permuted_topic_sums,
 )
 from topicscope.probing.statistics.resampling import contrast
 
@@ -133,11 +134,11 @@ def similarity_tests(
     """
     sums = permuted_same_topic_sums(products, labelling, stratum, permutations, generator=generator)
     pairs = labelling.same_topic_pairs
+    number = max(len(pairs[0]), 1)
     found = []
-    for matrix, permuted in zip(products, sums, strict=True):
-        observed = float(matrix[pairs].sum())
-        p = permutation_p(observed, permuted, size=float(np.abs(matrix[pairs]).sum()))
-        found.append(Tested(p, observed / max(len(pairs[0]), 1), permuted / max(len(pairs[0]), 1)))
+    for matrix, (average, permuted) in zip(products, ((each[0], each[1:]) for each in sums / number), strict=True):
+        p = permutation_p(float(average), permuted, size=float(np.abs(matrix[pairs]).sum()) / number)
+        found.append(Tested(p, float(average), permuted))
     return found
 
 
@@ -160,10 +161,10 @@ class Placements:
 
 def placements(products: Float[np.ndarray, "word word"], labelling: Labelling) -> Placements:
     """Where same- and different-topic pairs stand, for a labelling that keeps all of its words."""
-    same = products[labelling.same_topic_pairs]
+    same, inside_pairs = products[labelling.same_topic_pairs], np.concatenate(labelling.same_topic_pairs)
     first, second = labelling.different_topic_pairs
     order, words = np.argsort(same, kind="stable"), len(products)
-    below, not_above = counts_below(products[first, second], same[order])
+    below, not_above = counts_below(products.take(first * np.int64(words) + second), same[order])
     inside = np.empty(len(same))
     # A different-topic pair is below the j-th same-topic pair (from 0) if at most j of these are not above it, and
     # not above it if at most j are below it. So cumulative counts are the answer, without sorting the many pairs.
@@ -173,33 +174,36 @@ def placements(products: Float[np.ndarray, "word word"], labelling: Labelling) -
     return Placements(
         inside,
         np.bincount(first, above, words) + np.bincount(second, above, words),
-        (np.bincount(first, minlength=words) + np.bincount(second, minlength=words)).astype(np.float64),
+        # All other words but those that share a topic.
+        (words - 1.0) - np.bincount(inside_pairs, minlength=words),
     )
 
 
 def counts_below(
     values: Float[np.ndarray, " value"], ordered: Float[np.ndarray, " other"]
-) -> tuple[Int[np.ndarray, " value"], Int[np.ndarray, " value"]]:
+) -> tuple[Int32[np.ndarray, " value"], Int32[np.ndarray, " value"]]:
     """How many of the ordered numbers are below each value, and how many are not above it.
 
     The same as by ``np.searchsorted``, which compares each value with some twenty others. Here values and ordered
     numbers go into buckets first: only a value whose bucket holds an ordered number has to be compared.
     """
     if not len(ordered) or not ordered[-1] > ordered[0]:
-        return np.searchsorted(ordered, values, "left"), np.searchsorted(ordered, values, "right")
+        left, right = (np.searchsorted(ordered, values, side) for side in ("left", "right"))
+        return left.astype(np.int32), right.astype(np.int32)
     # Few numbers get few buckets, which would otherwise take longer than the numbers.
     buckets = min(BUCKETS, 4 * (len(values) + len(ordered)))
     low, scale = ordered[0], buckets / (ordered[-1] - ordered[0])
 
     def bucket(numbers: np.ndarray) -> np.ndarray:
         # Rounding never changes the order of two numbers, so a lower bucket means a lower number.
-        return np.clip((numbers - low) * scale, 0, buckets).astype(np.int32)
+        found = (numbers - low) * scale
+        return np.clip(found, 0, buckets, out=found).astype(np.int32)
 
-    before = np.concatenate([[0], np.cumsum(np.bincount(bucket(ordered), minlength=buckets + 1))])
+    number = np.bincount(bucket(ordered), minlength=buckets + 1).astype(np.int32)
     place = bucket(values)
-    below = before[place]
+    below = (np.cumsum(number, dtype=np.int32) - number)[place]
     not_above = below.copy()
-    unsure = np.flatnonzero(before[place + 1] > below)
+    unsure = np.flatnonzero((number > 0)[place])
     below[unsure] = np.searchsorted(ordered, values[unsure], "left")
     not_above[unsure] = np.searchsorted(ordered, values[unsure], "right")
     return below, not_above
@@ -233,19 +237,21 @@ def topic_contrasts(
     values: Sequence[Float[np.ndarray, "word word"]],
     labelling: Labelling,
     draws: Float[np.ndarray, "replicate word"],
-    orders: Int[np.ndarray, "permutation word"],
+    stratum: Int[np.ndarray, " word"],
+    permutations: int,
     *,
     counts: Float[np.ndarray, "word word"] | None = None,
+    generator: np.random.Generator,
 ) -> list[list[dict[str, Any]]]:
     """For each matrix, a contrast per topic: pairs of its words against pairs of one of them and one of another topic.
 
     values: symmetric matrices over the words that the labelling keeps (all of its words): sums over ``counts`` pairs of
     places, if these are given, else one number per pair of words.
     draws: how often each word was drawn, the sample first. The words outside a topic are many and are not drawn.
-    orders: permutations of the words. A word's level is its average with words of other topics; the levels of its two
-    words are subtracted from each pair, and p tests the average of the rest over the topic's pairs: words that are
-    similar to everything, or to all but a few well-encoded topics, do not make a topic. ``q`` is the false discovery
-    rate among the topics of a matrix. A topic without a pair has NaN.
+    stratum: words of one stratum exchange topics. A word's level is its average with words of other topics; the levels
+    of its two words are subtracted from each pair, and p tests the average of the rest over the topic's pairs: words
+    that are similar to everything, or to all but a few well-encoded topics, do not make a topic. ``q`` is the false
+    discovery rate among the topics of a matrix. A topic without a pair has NaN.
     """
     ones = np.ones_like(values[0]) if counts is None else counts
     member = labelling.membership.astype(np.float32)
@@ -254,21 +260,20 @@ def topic_contrasts(
     outside = [np.where(apart, each, 0.0).sum(axis=1) for each in (*values, ones)]
     levels = [form_average(each, outside[-1]) for each in outside[:-1]]
     left = [each - ones * (level[:, None] + level) for each, level in zip(values, levels, strict=True)]
+    # The last matrix counts pairs.
+    permuted = permuted_topic_sums([*left, ones], labelling, stratum, permutations, generator=generator)
     found: list[list[dict[str, Any]]] = [[] for _ in values]
     for topic in range(labelling.membership.shape[1]):
         members = np.flatnonzero(labelling.membership[:, topic])
         first, second = (members[each] for each in np.triu_indices(len(members), k=1))
         weights = draws[:, first] * draws[:, second]
         number = weights @ ones[first, second]
-        shuffled = orders[:, first], orders[:, second]
-        drawn = ones[shuffled].sum(axis=1)
         beside = draws[:, members] @ outside[-1][members]
         for place, matrix in enumerate(values):
             same = form_average(weights @ matrix[first, second], number)
             different = form_average(draws[:, members] @ outside[place][members], beside)
-            permuted = form_average(left[place][shuffled].sum(axis=1), drawn)
-            observed = float(form_average(left[place][first, second].sum(keepdims=True), number[:1])[0])
-            p = permutation_p(observed, permuted, size=float(np.abs(same[0])))
+            rest = form_average(permuted[place, topic], permuted[-1, topic])
+            p = permutation_p(float(rest[0]), rest[1:], size=float(np.abs(same[0])))
             said = asdict(contrast(same, different, p=p))
             found[place].append({name: said[name] for name in SAID})
     for each in found:
