@@ -170,15 +170,22 @@ def outcome(engine: Any, case: Case, step: int) -> Outcome:
     return values.detach(), engine.loss_gradients(values, engine.trained)
 
 
+def exact_outcome(engine: ReferenceEngine, case: Case, step: int) -> Outcome:
+    """The same model's outcome in float64."""
+    _, exact = engines(case, torch.float64)
+    with torch.no_grad():
+        for name, weight in exact.weights.items():
+            weight.copy_(engine.weights[name])
+    return outcome(exact, case, step)
+
+
 def worst(found: Outcome, expected: Outcome, tolerance: float) -> float:
     """The largest relative difference of a loss, or of a parameter's gradient in Frobenius norm.
 
     A gradient that is nothing but rounding (that of b^K, which shifts all scores of a query, is zero) is measured
     against the rounding of the whole gradient.
     """
-    rounding = (
-        16 * torch.finfo(expected[0].dtype).eps * max(float(gradient.norm()) for gradient in expected[1].values())
-    )
+    rounding = 16 * torch.finfo(found[0].dtype).eps * max(float(gradient.norm()) for gradient in expected[1].values())
     differences = [float(((found[0] - expected[0]) / expected[0]).abs().max())]
     for name, gradient in expected[1].items():
         difference = (found[1].get(name, torch.zeros_like(gradient)) - gradient).norm()
@@ -195,6 +202,9 @@ def check_equal(case: Case) -> None:
         for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, 1e-4)):
             fast, slow = engines(case, dtype)
             expected = outcome(slow, case, step)
+            if dtype == torch.float32:
+                # Deep models without norms multiply float32's rounding, which the reference shows.
+                tolerance = max(tolerance, 10 * worst(expected, exact_outcome(slow, case, step), tolerance))
             assert worst(outcome(fast, case, step), expected, tolerance) < tolerance
             # The control: other weights give other losses and gradients.
             with torch.no_grad():
