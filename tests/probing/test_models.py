@@ -12,7 +12,7 @@ import torch
 
 from support.tiny_models import DECODERS, ENCODERS, VOCABULARY, save_tiny, save_tokenizer, tiny_config
 from topicscope.errors import InputError
-from topicscope.probing.models import HuggingFaceModel, Loading, check_architecture
+from topicscope.probing.models import HuggingFaceModel, Loading, attention_sources, check_architecture
 from topicscope.probing.sources import find_model
 from topicscope.text import hub
 
@@ -66,6 +66,47 @@ def test_attention_is_hugging_faces_own_whatever_the_padding(kind: str, build: B
         if len(passage) > 1:
             # The control: the same matrix a position further is another one.
             assert np.abs(found[:, place, :, inside, inside] - expected[:, :, 2:, 2:]).max() > 1e-3
+
+
+@pytest.mark.parametrize("kind", [*ENCODERS, *DECODERS])
+def test_attention_alone_is_that_of_a_whole_run_and_needs_nothing_behind_the_last_layers(
+    kind: str, build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = build(kind)
+    whole = model.run(PASSAGES).attention
+    seen: list[str] = []
+
+    def notice(module: torch.nn.Module, inputs: object, output: object) -> None:
+        seen.append(type(module).__name__)
+
+    # Modules without parts do the work.
+    hooks = [each.register_forward_hook(notice) for each in model._network.modules() if not list(each.children())]
+    try:
+        alone = model.attention(PASSAGES)
+        needed, seen[:] = list(seen), []
+        model.run(PASSAGES)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    assert len(alone) == len(whole)
+    assert all(map(torch.equal, alone, whole))
+    assert seen[: len(needed)] == needed
+    assert "Linear" in seen[len(needed) :] or "Conv1D" in seen[len(needed) :]
+    # Hooks are gone, so the next run is whole again; and a model whose attention comes from nowhere runs to its end.
+    assert len(model.run(PASSAGES).hidden) == model.layers + 1
+    monkeypatch.setattr(model, "_sources", {})
+    assert all(map(torch.equal, model.attention(PASSAGES), whole))
+
+
+def test_modules_that_return_attention_are_found_only_if_they_return_nothing_else() -> None:
+    one, other, more = torch.zeros(3), torch.ones(3), torch.ones(3)
+    inner = [("a", (more, one)), ("outer", (one,)), ("b", (more, other))]
+    assert attention_sources([one, other], inner) == {"a": 1, "b": 1}
+    # One module for both layers, as in ALBERT.
+    assert attention_sources([one, other], [("a", (more, one)), ("a", (more, other))]) == {"a": 1}
+    assert attention_sources([other, one], inner) == {}
+    assert attention_sources([one, other], [*inner, ("a", (more, more))]) == {}
+    assert attention_sources([one, other], inner[:2]) == {}
 
 
 @pytest.mark.parametrize("kind", [*ENCODERS, *DECODERS])

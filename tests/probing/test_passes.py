@@ -134,6 +134,30 @@ def test_batches_and_their_order_change_nothing(tmp_path: Path) -> None:
     assert not np.allclose(other.sums, together.sums)
 
 
+def test_hidden_states_of_some_passages_change_no_attention_and_are_those_of_these_passages(tmp_path: Path) -> None:
+    model = HuggingFaceModel(find_model(str(save_tiny("bert", tmp_path))), ([2], [3]), Loading(device="cpu"))
+    plan, none = some_plan(some_labels(), permutations=7), measure(model, some_plan(some_labels(), permutations=7))
+    centre = np.zeros((3, model.run(PASSAGES[:1]).hidden[0].shape[-1]), dtype=np.float32)
+    chosen = [False, True, False, True, True, False]
+
+    def some(hidden: list[bool], places: Sequence[int]) -> ShardSums:
+        passages, articles = [PASSAGES[place] for place in places], [ARTICLES[place] for place in places]
+        more = {"hidden": hidden, "centre": centre}
+        return attention_sums(model, passages, passages, articles, plan=plan, batch=64, **more)  # type: ignore[arg-type]
+
+    found = some(chosen, range(6))
+    np.testing.assert_allclose(found.sums, none.sums, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(found.permuted[1].sums, none.permuted[1].sums, rtol=1e-5, atol=1e-7)
+    assert none.hidden is None
+    assert found.hidden is not None
+    alone, others = some([True] * 3, (1, 3, 4)).hidden, some([True] * 3, (0, 2, 5)).hidden
+    assert alone is not None
+    assert others is not None
+    np.testing.assert_allclose(found.hidden.vectors, alone.vectors, rtol=1e-4, atol=1e-6)
+    # The control: other passages have other states.
+    assert found.hidden.vectors.shape != others.vectors.shape
+
+
 def test_a_shards_file_brings_back_every_number(tmp_path: Path) -> None:
     model = HuggingFaceModel(find_model(str(save_tiny("gpt2", tmp_path))), ([], []), Loading(device="cpu"))
     plan = some_plan(some_labels(), permutations=3)

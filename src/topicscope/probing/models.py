@@ -12,10 +12,12 @@ model that brings its own code is refused.
 """
 
 import json
+import operator
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pickle import UnpicklingError
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -23,6 +25,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import Module
 
 from topicscope.errors import InputError
 from topicscope.model.encoder import Encoder
@@ -158,6 +161,7 @@ class HuggingFaceModel:
         # On the processor: a GPU does not recover from a position that has no embedding.
         network = self._network.cpu()
         attentions: Sequence[Tensor] = ()
+        self._sources: dict[str, int] = {}
         try:
             words = network.get_input_embeddings().num_embeddings
             limit = min(loading.length, getattr(network.config, "max_position_embeddings", None) or loading.length)
@@ -166,7 +170,8 @@ class HuggingFaceModel:
                 trial = torch.arange(longest)[None] % (words - 1)
                 trial += trial >= _padding(network)
                 try:
-                    output = _run(network, trial, torch.ones_like(trial), output_attentions=True)
+                    with _watched(network) as returned:
+                        output = _run(network, trial, torch.ones_like(trial), output_attentions=True)
                 except (IndexError, RuntimeError) as error:
                     if "index" not in str(error):
                         raise
@@ -184,6 +189,7 @@ class HuggingFaceModel:
                 )
             self.layers, self.heads = len(attentions), attentions[0].shape[1]
             self.causal = all(not layer.triu(1).any() for layer in attentions)
+            self._sources = attention_sources(attentions, returned)
         except (InputError, MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:  # models of images or sound raise whatever they miss
@@ -231,18 +237,50 @@ class HuggingFaceModel:
 
     def run(self, passages: Sequence[Int[np.ndarray, " _"]]) -> Outputs:
         """See :class:`Subject`; in the model's precision, at least float32, on its device: a copy would be large."""
+        tokens, inside = self._padded(passages)
+        output = _run(self._network, tokens, inside, output_attentions=True, output_hidden_states=True)
+        content = self._content(passages)
+        return Outputs(
+            self._between_content(output.attentions, passages),
+            [_at_least_float32(layer[:, content]) for layer in output.hidden_states],
+        )
+
+    def attention(self, passages: Sequence[Int[np.ndarray, " _"]]) -> list[Float[Tensor, "passage head query key"]]:
+        """The attention that ``run`` returns; the network stops once it has the last layer's."""
+        if not self._sources:
+            return self.run(passages).attention
+        found: list[Tensor] = []
+
+        def keep(index: int, module: Module, inputs: Any, output: Any) -> None:
+            found.append(output[index])
+            if len(found) == self.layers:
+                raise _EnoughError
+
+        with ExitStack() as hooks:
+            for name, index in self._sources.items():
+                hook = self._network.get_submodule(name).register_forward_hook(partial(keep, index))
+                hooks.callback(hook.remove)
+            with suppress(_EnoughError):
+                _run(self._network, *self._padded(passages), output_attentions=True)
+        return self._between_content(found, passages)
+
+    def _padded(
+        self, passages: Sequence[Int[np.ndarray, " _"]]
+    ) -> tuple[Int[Tensor, "passage position"], Int[Tensor, "passage position"]]:
+        """The tokens of passages with special ones around them, and 1 where there is no padding."""
         sequences = [np.concatenate([self._before, passage, self._after]).astype(np.int64) for passage in passages]
         lengths = np.array([len(sequence) for sequence in sequences])
         inside = np.arange(lengths.max()) < lengths[:, None]
         tokens = np.full(inside.shape, _padding(self._network), dtype=np.int64)
         tokens[inside] = np.concatenate(sequences)
-        wanted = {"output_attentions": True, "output_hidden_states": True}
-        output = _run(self._network, torch.as_tensor(tokens), torch.as_tensor(inside).long(), **wanted)
-        content = slice(len(self._before), len(self._before) + max(map(len, passages)))
-        return Outputs(
-            [_at_least_float32(layer[:, :, content, content]) for layer in output.attentions],
-            [_at_least_float32(layer[:, content]) for layer in output.hidden_states],
-        )
+        return torch.as_tensor(tokens), torch.as_tensor(inside).long()
+
+    def _content(self, passages: Sequence[Int[np.ndarray, " _"]]) -> slice:
+        return slice(len(self._before), len(self._before) + max(map(len, passages)))
+
+    def _between_content(self, attentions: Sequence[Tensor], passages: Sequence[Int[np.ndarray, " _"]]) -> list[Tensor]:
+        content = self._content(passages)
+        return [_at_least_float32(layer[:, :, content, content]) for layer in attentions]
 
     @property
     def _network(self) -> Any:
@@ -324,6 +362,40 @@ def _run(
         # Architectures warn about options of their own, which the user cannot change here.
         warnings.simplefilter("ignore")
         return network(input_ids=tokens.to(network.device), attention_mask=inside.to(network.device), **wanted)
+
+
+class _EnoughError(Exception):
+    """All attention is there; what the network would still compute is not needed."""
+
+
+@contextmanager
+def _watched(network: Module) -> Iterator[list[tuple[str, tuple[Any, ...]]]]:
+    """The tuples that modules return meanwhile, with the modules' names, in the order of time."""
+    found: list[tuple[str, tuple[Any, ...]]] = []
+
+    def note(name: str, module: Module, inputs: Any, output: Any) -> None:
+        if isinstance(output, tuple):
+            found.append((name, output))
+
+    with ExitStack() as hooks:
+        for name, module in network.named_modules():
+            hooks.callback(module.register_forward_hook(partial(note, name)).remove)
+        yield found
+
+
+def attention_sources(attentions: Sequence[Tensor], returned: Sequence[tuple[str, tuple[Any, ...]]]) -> dict[str, int]:
+    """The modules that first return the layers' attention, and where in their output it is.
+
+    Nothing if these modules return anything else besides, or in another order: then the network must run to its end.
+    """
+    found: dict[str, int] = {}
+    for layer in attentions:
+        places = ((name, at) for name, output in returned for at, each in enumerate(output) if each is layer)
+        if first := next(places, None):
+            found[first[0]] = first[1]
+    of_these = [output[found[name]] for name, output in returned if name in found]
+    same = len(of_these) == len(attentions) and all(map(operator.is_, of_these, attentions))
+    return found if same else {}
 
 
 def _padding(network: Any) -> int:

@@ -21,7 +21,7 @@ from scipy import sparse
 from torch import OutOfMemoryError
 
 from topicscope.errors import InputError
-from topicscope.probing.models import Subject
+from topicscope.probing.models import HuggingFaceModel, Outputs, Subject
 from topicscope.probing.statistics.attention import PairAccumulator, PermutedLabels, ShardSums, passage_pairs
 from topicscope.probing.statistics.hidden import HiddenAccumulator
 from topicscope.probing.statistics.labelling import Labelling
@@ -239,8 +239,9 @@ def attention_sums(
 
     spellings: the spelling of the word that begins at each of a passage's tokens, −1 where none does.
     articles: the document that each passage comes from.
-    batch: tokens that go through the model at once, halved when memory runs out. The shortest passages go first, so
-    that there is little padding. Sums are always added in this order, so they do not depend on the batch.
+    batch: tokens that go through the model at once, halved when memory runs out. Passages whose hidden states are not
+    summed go first, and the shorter before the longer, so that there is little padding. Sums are always added in this
+    order, so they do not depend on the batch.
     hidden: for each passage, whether its hidden states are summed too, centred on ``centre``; by default none are.
     """
     layers = 0 if centre is None else len(centre)
@@ -258,15 +259,18 @@ def attention_sums(
         present = np.unique(np.concatenate(summed))
         labelled = np.any([each.kept for each in plan.labellings], axis=0)
         states = HiddenAccumulator(plan.labellings, present[(present >= 0) & labelled[present]], centre)
-    order = sorted(range(len(passages)), key=lambda place: (len(passages[place]), place))
+    with_states = [bool(states) and hidden[place] for place in range(len(passages))]
+    order = sorted(range(len(passages)), key=lambda place: (with_states[place], len(passages[place]), place))
     while order:
-        # As many passages as fit into the batch when they are padded to the longest of them.
+        # As many passages as fit into the batch when they are padded to the longest of them; all with hidden states, or
+        # none, for without them a model need not run to its end.
         lengths = np.array([len(passages[place]) for place in order])
         fitting = np.arange(1, len(order) + 1) * np.maximum(lengths, 1) <= batch
+        fitting &= np.array([with_states[place] == with_states[order[0]] for place in order])
         chosen = order[: max(int(fitting.sum()), 1)]
         try:
             with memory_errors():
-                output = subject.run([passages[place] for place in chosen])
+                output = outputs(subject, [passages[place] for place in chosen], hidden=with_states[order[0]])
         except MemoryError:
             if len(chosen) == 1:
                 raise InputError(
@@ -284,7 +288,7 @@ def attention_sums(
             words = plan.places[spellings[place]]
             pairs = passage_pairs(by_word, words, causal=subject.causal, skip=first)
             accumulator.add(pairs, articles[place])
-            if states and hidden[place]:
+            if states and with_states[place]:
                 vectors = [states_of_words(layer[number, :length].cpu().numpy(), sizes) for layer in output.hidden]
                 inside = states.add(vectors, np.where(np.arange(length) < first, -1, words))
                 accumulator.add_within(*inside, articles[place])
@@ -296,6 +300,13 @@ def attention_sums(
                 accumulator.queries += length - first
         order = order[len(chosen) :]
     return replace(accumulator.result(), hidden=states.result() if states else None)
+
+
+def outputs(subject: Subject, passages: Sequence[Int[np.ndarray, " _"]], *, hidden: bool) -> Outputs:
+    """A model's attention for these passages, and its hidden states if they are wanted."""
+    if not hidden and isinstance(subject, HuggingFaceModel):
+        return Outputs(subject.attention(passages), [])
+    return subject.run(passages)
 
 
 @contextmanager

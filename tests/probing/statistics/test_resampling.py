@@ -82,6 +82,15 @@ def test_replicates_are_weighted_sums_by_hand() -> None:
         assert found[replicate] == pytest.approx(total / count[:, None, None], rel=1e-12)
 
 
+@pytest.mark.parametrize("number", [1, 2, 7, 40, 1_000])
+def test_an_interval_is_the_middle_95_per_cent_of_the_replicates_that_have_a_number(number: int) -> None:
+    values = np.random.default_rng(number).normal(size=number)
+    expected = np.quantile(values, [0.025, 0.975])
+    assert percentile_interval(np.append(values, np.nan)) == pytest.approx(expected, rel=1e-12, abs=1e-14)
+    assert number == 1 or percentile_interval(values) != pytest.approx(np.quantile(values, [0.05, 0.95]), rel=1e-3)
+    assert percentile_interval(np.append(values, [np.nan] * (number + 1))) == (None, None)
+
+
 def test_the_interval_covers_the_ratio_where_one_over_pairs_would_not() -> None:
     draw = np.random.default_rng(2)
     trials, covered, naive = 150, 0, 0
