@@ -70,8 +70,10 @@ def test_the_answer_is_taken_from_the_largest_threshold_and_uses_labels() -> Non
 
 
 def test_strongest_layers_are_a_run_around_the_largest_ratio() -> None:
-    assert strongest_layers([{"ratio": each} for each in (1.0, 1.5, 2.0, 1.6, 1.1, 1.9)]) == "layers 2–4"
-    assert strongest_layers([{"ratio": each} for each in (3.0, 1.1)]) == "layer 1"
+    assert strongest_layers([{"ratio": each} for each in (1.0, 1.5, 2.0, 1.6, 1.1, 1.9)]) == "strongest in layers 2–4"
+    assert strongest_layers([{"ratio": each} for each in (3.0, 1.1)]) == "strongest in layer 1"
+    assert strongest_layers([{"ratio": each} for each in (1.6, 2.0, 1.5)]) == "spread over all layers"
+    assert strongest_layers([{"ratio": 2.0}]) == ""
     assert strongest_layers([{"ratio": 0.9}, {"ratio": None}]) == ""
 
 

@@ -70,7 +70,7 @@ def answering(rows: Sequence[Row]) -> list[Row]:
 def _sentences(row: Row) -> list[str]:
     strongest = strongest_layers(row.get("attention_by_layer") or [])
     attention = row["attention"]
-    where = f", strongest in {strongest}" if verdict(attention) == "yes" and strongest else ""
+    where = f", {strongest}" if verdict(attention) == "yes" and strongest else ""
     return [
         f"Embeddings: {verdict(row['cosine'])}, {_times(row['cosine'])}.",
         f"Attention: {verdict(attention)}, {_times(attention)}{where}.",
@@ -86,7 +86,7 @@ def _times(comparison: Mapping[str, Any]) -> str:
 
 
 def strongest_layers(layers: Sequence[Mapping[str, Any]]) -> str:
-    """The layers around the one with the largest ratio whose excess over 1 is at least half of its own."""
+    """Which layers around the one with the largest ratio have at least half of its excess over 1, in words."""
     ratios = [each.get("ratio") or 0.0 for each in layers]
     if not ratios or max(ratios) <= 1:
         return ""
@@ -97,7 +97,9 @@ def strongest_layers(layers: Sequence[Mapping[str, Any]]) -> str:
         first -= 1
     while last < len(ratios) - 1 and strong[last + 1]:
         last += 1
-    return f"layer {first + 1}" if first == last else f"layers {first + 1}–{last + 1}"
+    if last - first == len(ratios) - 1:
+        return "spread over all layers" if first < last else ""
+    return f"strongest in layer {first + 1}" if first == last else f"strongest in layers {first + 1}–{last + 1}"
 
 
 def _of_states(layers: Sequence[Mapping[str, Any]]) -> list[str]:
