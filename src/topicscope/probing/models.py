@@ -3,7 +3,8 @@
 :class:`Subject` is all that the rest of the probe knows about a model: word embeddings, attention and hidden states.
 :class:`HuggingFaceModel` offers it for every architecture of transformers, through the models' common interface alone
 (``get_input_embeddings``, ``get_encoder``, ``output_attentions``, ``output_hidden_states``); what else must be known
-(layers, heads, whether attention is causal, the longest input) is found by running the model once.
+(layers, heads, whether attention is causal, which modules return it, the longest input) is found by running the model
+once.
 :class:`EncoderSubject` is our own encoder while it trains.
 
 A model is a name on the Hugging Face hub, a folder, or the packaged default; its files are in one folder. No file of a
