@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from matplotlib import rc_context
 from matplotlib.axis import Axis
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import FixedLocator
@@ -71,11 +73,15 @@ def save_pictures(figure: Figure, stem: Path, *, dpi: int = 150) -> list[Path]:
             names = [label.get_text() for label in axis.get_majorticklabels()]
             if (typeset := [mathtext(name) for name in names]) != names:
                 axis.set_ticklabels(typeset)
+    figure.set_dpi(dpi)
     for kind in ("png", "svg"):
         picture = io.BytesIO()
-        with rc_context({"svg.hashsalt": "topicscope"}):
-            figure.savefig(picture, format=kind, dpi=dpi, metadata={"Date": None} if kind == "svg" else None)
-        # The layout is computed once: computing it again took a third of the time.
+        # ``savefig`` would draw twice, the first time for the layout alone, which is computed once here.
+        if kind == "png":
+            FigureCanvasAgg(figure).print_png(picture)  # type: ignore[no-untyped-call]
+        else:
+            with rc_context({"svg.hashsalt": "topicscope"}):
+                FigureCanvasSVG(figure).print_svg(picture, metadata={"Date": None})  # type: ignore[no-untyped-call]
         figure.set_layout_engine("none")
         paths.append(stem.with_name(f"{stem.name}.{kind}"))
         write_atomically(paths[-1], picture.getvalue())
