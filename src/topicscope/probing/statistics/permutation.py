@@ -128,6 +128,20 @@ class Exchange:
                 found[members] = (generator.permuted(places, axis=1) if start else places).T
             yield start, found
 
+    def entries(
+        self, blocks: Sequence[PairBlock], permutations: int, *, generator: np.random.Generator
+    ) -> Iterator[tuple[int, slice, Int32[np.ndarray, "pair permutation"]]]:
+        """Where the pairs of each block stand in its part of a matrix, under a few of these permutations at once.
+
+        Each comes with the number of its block, and with the place of its permutations among all.
+        """
+        for start, places in self.places(permutations, generator=generator):
+            for number, block in enumerate(blocks):
+                at_once = max(ENTRIES_AT_ONCE // len(block.first), 1)
+                for begin in range(0, places.shape[1], at_once):
+                    found = block.entries(places[:, begin : begin + at_once])
+                    yield number, slice(start + begin, start + begin + found.shape[1]), found
+
 
 def permuted_same_topic_sums(
     matrices: Sequence[Float[np.ndarray, "word word"]],
@@ -146,20 +160,16 @@ def permuted_same_topic_sums(
     these are sums of whole numbers: the same pairs in another order have the same sum, to the last digit.
     """
     exchange = Exchange(labelling, stratum)
+    blocks = exchange.blocks(*labelling.same_topic_pairs)
     rounded = [
-        (block, *_rounded(np.stack([block.part(each) for each in matrices], axis=1), len(block.first)))
-        for block in exchange.blocks(*labelling.same_topic_pairs)
+        _rounded(np.stack([block.part(each) for each in matrices], axis=1), len(block.first)) for block in blocks
     ]
     sums = np.zeros((1 + permutations, len(matrices)))
-    for start, places in exchange.places(permutations, generator=generator):
-        for block, table, step, middle in rounded:
-            at_once = max(ENTRIES_AT_ONCE // len(block.first), 1)
-            for begin in range(0, places.shape[1], at_once):
-                entries = block.entries(places[:, begin : begin + at_once])
-                # Small whole numbers, whose sum fits into 32 bits unless they are many.
-                kind = np.int32 if len(block.first) <= SMALL_SUM else np.int64
-                found = np.take(table, entries, axis=0).sum(axis=0, dtype=kind)
-                sums[start + begin : start + begin + len(found)] += found * step + len(block.first) * middle
+    for number, here, entries in exchange.entries(blocks, permutations, generator=generator):
+        table, step, middle = rounded[number]
+        # Small whole numbers, whose sum fits into 32 bits unless they are many.
+        kind = np.int32 if len(entries) <= SMALL_SUM else np.int64
+        sums[here] += np.take(table, entries, axis=0).sum(axis=0, dtype=kind) * step + len(entries) * middle
     return np.ascontiguousarray(sums.T)
 
 
@@ -189,21 +199,18 @@ def permuted_topic_sums(
     """The same over the pairs of each topic, and not rounded."""
     topic, first, second = labelling.pairs_by_topic
     exchange = Exchange(labelling, stratum)
-    sums, prepared = np.zeros((labelling.membership.shape[1], 1 + permutations, len(matrices))), []
-    for block in exchange.blocks(first, second):
+    blocks, prepared = exchange.blocks(first, second), []
+    for block in blocks:
         # A row of ones for each topic: its pairs stand together.
         topics, starts = np.unique(topic[block.chosen], return_index=True)
-        ends, number = np.append(starts, len(block.chosen)), np.arange(len(block.chosen))
-        gather = sparse.csr_array((np.ones(len(number)), number, ends), shape=(len(topics), len(number)))
-        prepared.append((block, np.stack([block.part(each) for each in matrices], axis=1), topics, gather))
-    for start, places in exchange.places(permutations, generator=generator):
-        for block, table, topics, gather in prepared:
-            at_once = max(ENTRIES_AT_ONCE // len(block.first), 1)
-            for begin in range(0, places.shape[1], at_once):
-                entries = block.entries(places[:, begin : begin + at_once])
-                found = gather @ np.take(table, entries, axis=0).reshape(len(entries), -1)
-                here = slice(start + begin, start + begin + entries.shape[1])
-                sums[topics, here] += found.reshape(len(topics), entries.shape[1], -1)
+        ends, pairs = np.append(starts, len(block.chosen)), np.arange(len(block.chosen))
+        gather = sparse.csr_array((np.ones(len(pairs)), pairs, ends), shape=(len(topics), len(pairs)))
+        prepared.append((np.stack([block.part(each) for each in matrices], axis=1), topics, gather))
+    sums = np.zeros((labelling.membership.shape[1], 1 + permutations, len(matrices)))
+    for number, here, entries in exchange.entries(blocks, permutations, generator=generator):
+        table, topics, gather = prepared[number]
+        found = gather @ np.take(table, entries, axis=0).reshape(len(entries), -1)
+        sums[topics, here] += found.reshape(len(topics), entries.shape[1], -1)
     return np.moveaxis(sums, -1, 0)
 
 
