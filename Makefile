@@ -3,6 +3,8 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= results
+# Many tests start Python anew: sources are compiled once for all, also where the environment says otherwise.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: demo reproduce test test-slow test-portable test-foreign lint format docs playground notebooks walk clean help
 
