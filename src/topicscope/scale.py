@@ -418,8 +418,8 @@ def keeping_workers(ready: int = 0, modules: tuple[str, ...] = ()) -> Iterator[N
     if _kept is not None:
         yield
         return
-    _kept = []
     try:
+        _kept = []
         if ready:
             with _without_interrupts():
                 for _ in range(ready):
@@ -427,7 +427,7 @@ def keeping_workers(ready: int = 0, modules: tuple[str, ...] = ()) -> Iterator[N
         yield
     finally:
         with _keeping:
-            ended, _kept = _kept, None
+            ended, _kept = _kept or [], None
         for worker in ended:
             worker.end()
 

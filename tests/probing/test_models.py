@@ -92,10 +92,36 @@ def test_attention_alone_is_that_of_a_whole_run_and_needs_nothing_behind_the_las
     assert all(map(torch.equal, alone, whole))
     assert seen[: len(needed)] == needed
     assert "Linear" in seen[len(needed) :] or "Conv1D" in seen[len(needed) :]
-    # Hooks are gone, so the next run is whole again; and a model whose attention comes from nowhere runs to its end.
+    # If it is not known where attention comes from, or some of it comes from elsewhere, the model runs to its end.
+    for sources in ({}, {"": 99}, dict(list(model._sources.items())[1:])):
+        monkeypatch.setattr(model, "_sources", sources)
+        assert all(map(torch.equal, model.attention(PASSAGES), whole))
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2", "llama"])
+def test_attention_alone_leaves_nothing_at_the_model_even_if_a_layer_fails(
+    kind: str, build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = build(kind)
+
+    def attached() -> list[tuple[int, bool]]:
+        return [(len(each._forward_hooks), "forward" in vars(each)) for each in model._network.modules()]
+
+    before = attached()
+    model.attention(PASSAGES)
+    assert attached() == before
+    name = list(model._sources)[-1]
+    with monkeypatch.context() as broken:
+        # A token without an embedding makes the model fail before its first layer.
+        with pytest.raises(IndexError):
+            model.attention([np.array([10_000])])
+        # And here it fails in its last.
+        last = model._network.get_submodule(name)
+        broken.setattr(last, "forward", lambda *inputs, **options: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            model.attention(PASSAGES)
+    assert attached() == before
     assert len(model.run(PASSAGES).hidden) == model.layers + 1
-    monkeypatch.setattr(model, "_sources", {})
-    assert all(map(torch.equal, model.attention(PASSAGES), whole))
 
 
 def test_modules_that_return_attention_are_found_only_if_they_return_nothing_else() -> None:
@@ -107,6 +133,8 @@ def test_modules_that_return_attention_are_found_only_if_they_return_nothing_els
     assert attention_sources([other, one], inner) == {}
     assert attention_sources([one, other], [*inner, ("a", (more, more))]) == {}
     assert attention_sources([one, other], inner[:2]) == {}
+    # A shorter tuple of the same module has no place for attention.
+    assert attention_sources([one, other], [*inner, ("a", (more,))]) == {"a": 1, "b": 1}
 
 
 @pytest.mark.parametrize("kind", [*ENCODERS, *DECODERS])

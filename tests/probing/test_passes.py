@@ -138,7 +138,8 @@ def test_hidden_states_of_some_passages_change_no_attention_and_are_those_of_the
     model = HuggingFaceModel(find_model(str(save_tiny("bert", tmp_path))), ([2], [3]), Loading(device="cpu"))
     plan, none = some_plan(some_labels(), permutations=7), measure(model, some_plan(some_labels(), permutations=7))
     centre = np.zeros((3, model.run(PASSAGES[:1]).hidden[0].shape[-1]), dtype=np.float32)
-    chosen = [False, True, False, True, True, False]
+    # Neither the shorter ones nor the longer ones, so that passages must be sorted by this too.
+    chosen = [True, False, False, True, False, True]
 
     def some(hidden: list[bool], places: Sequence[int]) -> ShardSums:
         passages, articles = [PASSAGES[place] for place in places], [ARTICLES[place] for place in places]
@@ -150,7 +151,7 @@ def test_hidden_states_of_some_passages_change_no_attention_and_are_those_of_the
     np.testing.assert_allclose(found.permuted[1].sums, none.permuted[1].sums, rtol=1e-5, atol=1e-7)
     assert none.hidden is None
     assert found.hidden is not None
-    alone, others = some([True] * 3, (1, 3, 4)).hidden, some([True] * 3, (0, 2, 5)).hidden
+    alone, others = some([True] * 3, (0, 3, 5)).hidden, some([True] * 3, (1, 2, 4)).hidden
     assert alone is not None
     assert others is not None
     np.testing.assert_allclose(found.hidden.vectors, alone.vectors, rtol=1e-4, atol=1e-6)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from topicscope.reporting.answer import answers, latex, paired, paired_answers, strongest_layers, verdict
+from topicscope.reporting.answer import answers, latex, paired, paired_answers, verdict, where_strongest
 
 
 def contrast(ratio: float | None, low: float, high: float, p: float, auc_high: float = 0.7) -> dict[str, Any]:
@@ -70,11 +70,11 @@ def test_the_answer_is_taken_from_the_largest_threshold_and_uses_labels() -> Non
 
 
 def test_strongest_layers_are_a_run_around_the_largest_ratio() -> None:
-    assert strongest_layers([{"ratio": each} for each in (1.0, 1.5, 2.0, 1.6, 1.1, 1.9)]) == "strongest in layers 2–4"
-    assert strongest_layers([{"ratio": each} for each in (3.0, 1.1)]) == "strongest in layer 1"
-    assert strongest_layers([{"ratio": each} for each in (1.6, 2.0, 1.5)]) == "spread over all layers"
-    assert strongest_layers([{"ratio": 2.0}]) == ""
-    assert strongest_layers([{"ratio": 0.9}, {"ratio": None}]) == ""
+    assert where_strongest([{"ratio": each} for each in (1.0, 1.5, 2.0, 1.6, 1.1, 1.9)]) == "strongest in layers 2–4"
+    assert where_strongest([{"ratio": each} for each in (3.0, 1.1)]) == "strongest in layer 1"
+    assert where_strongest([{"ratio": each} for each in (1.6, 2.0, 1.5)]) == "spread over all layers"
+    assert where_strongest([{"ratio": 2.0}]) == ""
+    assert where_strongest([{"ratio": 0.9}, {"ratio": None}]) == ""
 
 
 def test_numbers_are_macros_of_a_table() -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from support.helpers import build_model, small_settings
 from topicscope.errors import InputError
 from topicscope.model import one_hot
-from topicscope.model.bag import LARGEST_TABLE
+from topicscope.model.bag import LARGEST_TABLE, BagTransformer
 from topicscope.model.one_hot import is_equation_7
 from topicscope.model.transformer import target_weights
 from topicscope.model.weights import part_of
@@ -205,6 +205,7 @@ def check_equal(case: Case) -> None:
             if dtype == torch.float32:
                 # Deep models without norms multiply float32's rounding, which the reference shows.
                 tolerance = max(tolerance, 10 * worst(expected, exact_outcome(slow, case, step), tolerance))
+                assert tolerance < 1e-2
             assert worst(outcome(fast, case, step), expected, tolerance) < tolerance
             # The control: other weights give other losses and gradients.
             with torch.no_grad():
@@ -227,6 +228,23 @@ def examples(count: int) -> hypothesis_settings:
 @examples(15)
 def test_losses_and_gradients_are_those_of_the_reference(case: Case) -> None:
     check_equal(case)
+
+
+@pytest.mark.parametrize(("dimension", "heads"), [(0, 1), (6, 1), (6, 2)])
+def test_trained_attention_through_a_table_of_scores_is_that_of_the_reference(
+    dimension: int, heads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Token types keep the gradient from being written out.
+    model = EQUATION_7 | {"masked_keys": "visible", "token_types": True, "dimension": dimension, "heads": heads}
+    if dimension:
+        model["embedding"] = {"start": "normal", "scale": 0.7}
+    case = Case(model, {"loss": "squared"}, ["any"], steps=1, uniform=False, table=True, merged=False, seed=3)
+    check_equal(case)
+    # The control: scores that are wrong by one per cent are found.
+    right = BagTransformer._score_table
+    monkeypatch.setattr(BagTransformer, "_score_table", lambda *inputs: 1.01 * right(*inputs))
+    with pytest.raises(AssertionError):
+        check_equal(case)
 
 
 @given(equation_7_cases())

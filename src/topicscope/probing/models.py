@@ -248,21 +248,23 @@ class HuggingFaceModel:
 
     def attention(self, passages: Sequence[Int[np.ndarray, " _"]]) -> list[Float[Tensor, "passage head query key"]]:
         """The attention that ``run`` returns; the network stops once it has the last layer's."""
-        if not self._sources:
-            return self.run(passages).attention
         found: list[Tensor] = []
 
         def keep(index: int, module: Module, inputs: Any, output: Any) -> None:
-            found.append(output[index])
+            if isinstance(output, tuple) and len(output) > index:
+                found.append(output[index])
             if len(found) == self.layers:
-                raise _EnoughError
+                raise _Enough
 
-        with ExitStack() as hooks:
+        with suppress(_Enough), ExitStack() as hooks:
             for name, index in self._sources.items():
                 hook = self._network.get_submodule(name).register_forward_hook(partial(keep, index))
                 hooks.callback(hook.remove)
-            with suppress(_EnoughError):
+            if self._sources:
                 _run(self._network, *self._padded(passages), output_attentions=True)
+        # The modules that return attention are unknown, or not all of them ran this time.
+        if len(found) < self.layers:
+            return self.run(passages).attention
         return self._between_content(found, passages)
 
     def _padded(
@@ -365,8 +367,8 @@ def _run(
         return network(input_ids=tokens.to(network.device), attention_mask=inside.to(network.device), **wanted)
 
 
-class _EnoughError(Exception):
-    """All attention is there; what the network would still compute is not needed."""
+class _Enough(BaseException):
+    """All attention is there; what the network would still compute is not needed. No network catches this."""
 
 
 @contextmanager
@@ -394,7 +396,7 @@ def attention_sources(attentions: Sequence[Tensor], returned: Sequence[tuple[str
         places = ((name, at) for name, output in returned for at, each in enumerate(output) if each is layer)
         if first := next(places, None):
             found[first[0]] = first[1]
-    of_these = [output[found[name]] for name, output in returned if name in found]
+    of_these = [output[found[name]] for name, output in returned if len(output) > found.get(name, len(output))]
     same = len(of_these) == len(attentions) and all(map(operator.is_, of_these, attentions))
     return found if same else {}
 

@@ -68,7 +68,7 @@ def answering(rows: Sequence[Row]) -> list[Row]:
 
 
 def _sentences(row: Row) -> list[str]:
-    strongest = strongest_layers(row.get("attention_by_layer") or [])
+    strongest = where_strongest(row.get("attention_by_layer") or [])
     attention = row["attention"]
     where = f", {strongest}" if verdict(attention) == "yes" and strongest else ""
     return [
@@ -85,8 +85,8 @@ def _times(comparison: Mapping[str, Any]) -> str:
     return text.replace(" [", "× [", 1) if comparison.get("ratio") is not None else text
 
 
-def strongest_layers(layers: Sequence[Mapping[str, Any]]) -> str:
-    """Which layers around the one with the largest ratio have at least half of its excess over 1, in words."""
+def where_strongest(layers: Sequence[Mapping[str, Any]]) -> str:
+    """In words, which layers around that with the largest ratio have at least half of its excess over 1."""
     ratios = [each.get("ratio") or 0.0 for each in layers]
     if not ratios or max(ratios) <= 1:
         return ""

@@ -141,6 +141,9 @@ def test_topics_in_one_layer_are_found_there_and_nowhere_else_and_not_in_an_untr
     for kind in KINDS:
         assert [layer[kind]["p_all_layers"] < 0.05 for layer in planted] == [False, False, True, False]
         assert all(layer[kind]["p_all_layers"] > 0.05 for layer in untrained)
+        # No permutation comes near the planted topics, so p is the smallest that there is.
+        smallest = pytest.approx(1 / (MEASURES.head_permutations + 1))
+        assert planted[2][kind]["p"] == planted[2][kind]["p_all_layers"] == smallest
         assert planted[2][kind]["difference_low"] > 0
         assert planted[2][kind]["auc_low"] > 0.6
         assert all(layer[kind]["auc"] == pytest.approx(0.5, abs=0.1) for layer in untrained)

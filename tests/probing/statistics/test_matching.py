@@ -105,6 +105,17 @@ def matched_ratio(
     return found.low, found.high
 
 
+def test_co_occurrence_of_matched_words_counts_pairs_of_positions() -> None:
+    # Words 0 and 1 have one topic, 2 and 3 another; word 4 has none.
+    passages = [[0, 1, 1, 4], [2, 3, 0], [0, 2, 1]]
+    table = count_pairs(np.concatenate(passages), np.array([0, 4, 7, 10]), 5)
+    labelling = Labelling(np.array([[1, 0], [1, 0], [0, 1], [0, 1], [0, 0]], dtype=bool))
+    together = Strata(np.zeros((5, 5), dtype=np.uint8), 1)
+    found = matched_word_co_occurrence(table, labelling, MatchedWords(labelling, together))
+    # Same topic: (0, 1) at 2 + 1 pairs of positions, (2, 3) at 1. Others: (0, 2) at 1 + 1, (0, 3) and (1, 2) at 1.
+    assert (found.same[0], found.different[0]) == pytest.approx((4 / 2, 4 / 4))
+
+
 def test_attention_that_follows_co_occurrence_alone_is_no_topic_effect_once_matched() -> None:
     draw = np.random.default_rng(9)
     words, labelling = topical_passages(draw, 100)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from support.random_pairs import check_uniform
+from topicscope.probing.statistics import permutation
 from topicscope.probing.statistics.attention import (
     PairAccumulator,
     PermutedLabels,
@@ -139,6 +140,21 @@ def test_what_is_not_finite_has_no_sum() -> None:
         sums = permuted_same_topic_sums([good, odd], labelling, stratum, 3, generator=draw)
         assert np.isnan(sums[1]).all()
         assert sums[0] == pytest.approx(20)
+
+
+@pytest.mark.parametrize("permutations", [1, 4, 5, 6, 11])
+def test_every_permutation_has_its_sum_however_many_are_drawn_at_once(
+    permutations: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(permutation, "DRAWN", 5)
+    monkeypatch.setattr(permutation, "ENTRIES_AT_ONCE", 60)
+    half = np.random.default_rng(5).normal(size=(12, 12))
+    matrix, labelling, stratum = half + half.T + 10, topics_of(np.arange(12) % 3), np.repeat([0, 1], 6)
+    draw = np.random.default_rng(6)
+    [sums] = permuted_same_topic_sums([matrix], labelling, stratum, permutations, generator=draw)
+    # Three topics of four words have 18 pairs, of about 10 each; permutations differ in which pairs these are.
+    assert sums == pytest.approx(180, abs=80)
+    assert len(np.unique(sums)) == 1 + permutations
 
 
 def test_words_of_which_no_two_share_a_topic_have_nothing_to_sum() -> None:

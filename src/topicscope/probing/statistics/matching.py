@@ -266,10 +266,8 @@ class _Cells:
             orders.append(np.repeat(np.arange(drawn), np.diff(bounds)))
         row, order = np.concatenate(rows), np.concatenate(orders)
         same = self._by_cell(order * self._strata + self._stratum[row], row, drawn)
-        # Counts are whole numbers, so what is left of them is exact; a cell without any has no sum either.
-        left = self._every - same
-        left[0] = np.where(left[1] > 0, left[0], 0)
-        matched = matched_averages(*same, *left)
+        # Counts are whole numbers, so what is left of them is exact; where none is left, the sum is not used.
+        matched = matched_averages(*same, *(self._every - same))
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios = np.log(matched.same) - np.log(matched.different)
         return np.stack([log_ratio(*same.sum(axis=-1), *self._every.sum(axis=-1)), ratios])
