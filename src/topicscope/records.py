@@ -446,7 +446,7 @@ class ProbeRow(TypedDict, total=False):
     attention: Comparison | None
     attention_by_layer_head: list[list[Comparison]] | None
     sink: list[list[float]] | None
-    matched: dict[str, Any] | None
+    matched: dict[str, Comparison] | None
     over_largest_threshold: dict[str, Any] | None
     top_co_occurring: dict[str, Any] | None
 

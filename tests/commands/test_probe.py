@@ -558,7 +558,13 @@ def test_from_python_options_are_keywords_and_the_answer_is_an_object(
         "examples",
     }
     assert (finished / "probe.tex").read_text().startswith("% Written by topicscope probe")
-    with pytest.raises(InputError, match="bodies is no option of probe: give some of "):
+    with pytest.raises(
+        InputError, match=r"other was not probed into .*: name one of .*bert, random:.*bert, or probe it"
+    ):
+        found.compare("other")
+    # Without thousands of numbers.
+    assert len(repr(found)) < 10_000 < len(repr(found.rows))
+    with pytest.raises(InputError, match=r"bodies is no option of probe: give some of .*corpus.*labels, .*out, "):
         probe(models, out=finished, bodies=3)
     with pytest.raises(InputError, match="--against other is none of the models given"):
         probe(models, out=finished, against="other")

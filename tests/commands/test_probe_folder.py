@@ -14,11 +14,13 @@ from support.small_probe import OF_LDA, SMALL, WORDS, rows, run, without
 from support.tiny_models import save_tiny, save_tokenizer
 from topicscope import scale
 from topicscope.cli import main
+from topicscope.commands import probe as command
 from topicscope.commands.folders import locked
 from topicscope.commands.probe import ProbeFolder, probe
 from topicscope.errors import InputError
 from topicscope.probing import study
 from topicscope.probing.models import HuggingFaceModel
+from topicscope.probing.rows import packed, said_of
 from topicscope.probing.study import fitted_on
 from topicscope.probing.topics import FittedTopics
 from topicscope.text.corpora import open_corpus
@@ -52,6 +54,54 @@ def test_an_odd_row_of_probe_json_costs_no_other_and_an_unreadable_file_is_set_a
     folder.write("probe.json", [sound])
     assert json.loads(path.read_text()) == [sound]
     assert (tmp_path / "probe.json.damaged").read_text() == "[{"
+
+
+def probe_rows(model: str, *fractions: float) -> list[dict[str, Any]]:
+    about = {"model": model, "revision": "", "assignment": "one", "embedding": "matrix"}
+    return [about | {"fraction": each} for each in fractions]
+
+
+def test_rows_of_one_model_stand_together_by_threshold(tmp_path: Path) -> None:
+    folder = ProbeFolder(tmp_path)
+    folder.write("probe.json", [*probe_rows("a", 0.2), *probe_rows("b", 0.2)])
+    folder.write("probe.json", probe_rows("a", 0.1, 0.3))
+    found = [(row["model"], row["fraction"]) for row in folder.rows()]
+    assert found == [("b", 0.2), ("a", 0.1), ("a", 0.2), ("a", 0.3)]
+
+
+def test_a_model_is_compared_with_the_first_on_the_same_passages_also_if_it_is_added_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compared(one: Path, other: Path) -> list[dict[str, str]]:
+        return [{"model": said_of(one)["model"], "against": said_of(other)["model"]}]
+
+    def add(**plans: str) -> None:
+        for model, plan in plans.items():
+            folder.compared(model).write_bytes(packed({"model": model, "plan": plan}, {}))
+        folder.write("probe.json", [row for model in plans for row in probe_rows(model, 0.1)])
+
+    def pairs(*titles: str, against: str | None = None) -> list[tuple[str, str]]:
+        return [(row["model"], row["against"]) for row in folder.comparisons(titles, against)]
+
+    monkeypatch.setattr(command, "compare_stored", compared)
+    folder = ProbeFolder(tmp_path)
+    (tmp_path / "compared").mkdir()
+    add(a="x", b="x", c="y", d="y")
+    # Those with another tokenizer are compared among themselves.
+    assert pairs("a", "b", "c", "d") == [("b", "a"), ("d", "c")]
+    assert pairs("a", "b", "c", "d", against="b") == [("a", "b")]
+    folder.write("comparisons.json", folder.comparisons(("a", "b", "c", "d"), None))
+    add(e="x", f="x")
+    assert pairs("e", "f") == [("e", "a"), ("f", "e")]
+    assert pairs("e", "f", against="f") == [("e", "f")]
+    # A model that is measured again comes last, and is not compared with what was compared with it.
+    add(a="x")
+    assert folder.titles[-1] == "a"
+    folder.write("comparisons.json", [{"model": each, "against": "a"} for each in "ef"])
+    assert pairs("a") == []
+    # Of what is damaged nothing is compared.
+    folder.compared("a").write_bytes(b"nothing")
+    assert pairs("e", "a") == [("e", "b")]
 
 
 def test_a_row_of_topics_csv_that_was_cut_short_costs_no_other(tmp_path: Path) -> None:
@@ -206,7 +256,7 @@ def test_a_corpus_that_changed_is_refused_in_the_same_folder(
     given[1] = str(tiny / "gpt2")
     capsys.readouterr()
     assert main(given) == 2
-    assert f"holds a study of other settings (text.corpus {corpus} (" in " ".join(capsys.readouterr().err.split())
+    assert f"holds a study of other settings (--corpus {corpus} (" in " ".join(capsys.readouterr().err.split())
     assert rows(tmp_path / "out") == before
 
 

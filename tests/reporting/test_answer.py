@@ -69,8 +69,31 @@ def test_the_answer_is_taken_from_the_largest_threshold_and_uses_labels() -> Non
     assert answers([]) == []
 
 
-def test_strongest_layers_are_a_run_around_the_largest_ratio() -> None:
-    assert where_strongest([{"ratio": each} for each in (1.0, 1.5, 2.0, 1.6, 1.1, 1.9)]) == "strongest in layers 2–4"
+def test_the_threshold_is_named_where_models_have_different_ones() -> None:
+    one, other, _ = answers([row("a", YES), row("b", YES, fraction=0.01)])
+    assert one.startswith("a (threshold 0.002). ")
+    assert other.startswith("b (threshold 0.01). ")
+    one, _, _ = answers([row("a", YES), row("b", YES)])
+    assert one.startswith("a. ")
+
+
+def test_what_is_left_among_matched_pairs_is_said_and_whether_co_occurrence_may_be_all() -> None:
+    [said, rule] = answers([row("a", YES, matched={"cosine": YES, "attention": YES})])
+    assert "Among matched pairs: embeddings 1.50× [1.40, 1.60], attention 1.50× [1.40, 1.60]. Hidden" in said
+    assert "Matched pairs occur and co-occur about equally often" in rule
+    left = contrast(None, -0.1, 0.3, 0.2)
+    [said, _] = answers([row("a", YES, matched={"cosine": YES, "attention": left})])
+    assert "attention same − different -0.10 [-0.10, 0.30]; co-occurrence may be the reason in attention. " in said
+    # There is nothing to explain where there is no topic structure, and nothing to say without numbers.
+    [said, _] = answers([row("a", NO, matched={"cosine": YES, "attention": left})])
+    assert "co-occurrence" not in said
+    [said, _] = answers([row("a", YES, matched=None)])
+    assert "matched" not in said
+
+
+def test_strongest_layers_have_half_of_the_largest_excess() -> None:
+    ratios = [{"ratio": each} for each in (1.0, 1.5, 2.0, 1.6, 1.1, 1.9)]
+    assert where_strongest(ratios) == "strongest in layers 2–4, 6"
     assert where_strongest([{"ratio": each} for each in (3.0, 1.1)]) == "strongest in layer 1"
     assert where_strongest([{"ratio": each} for each in (1.6, 2.0, 1.5)]) == "spread over all layers"
     assert where_strongest([{"ratio": 2.0}]) == ""
@@ -78,10 +101,23 @@ def test_strongest_layers_are_a_run_around_the_largest_ratio() -> None:
 
 
 def test_numbers_are_macros_of_a_table() -> None:
-    text = latex([row("a_b", YES), row("a_b", NO, centred=True)])
-    assert r"\csname probe@a_b/0.002/one/matrix@attention-p\endcsname{0.001}" in text
-    assert r"a\_b & 0.002 & one & matrix & \probe{a_b/0.002/one/matrix}{cosine} [" in text
+    narrow, unknown = contrast(0.99951, 0.99907, 0.99999, 0.2), contrast(None, -0.3, 0.1, 0.2)
+    text = latex([row("a_b", YES, dot=narrow, attention=unknown), row("a_b", NO, centred=True)])
+    macros = {
+        "cosine": "1.50* [1.40, 1.60]",
+        "cosine-ratio": "1.50",
+        "cosine-high": "1.60",
+        "cosine-p": "0.001",
+        "dot": "0.99951 [0.99907, 0.99999]",
+        "dot-high": "0.99999",
+        "attention": r"$\Delta{}$ $-$0.30 [$-$0.30, 0.10]",
+        "attention-ratio": "--",
+    }
+    for name, shown in macros.items():
+        assert rf"\csname probe@a_b/0.002/one/matrix@{name}\endcsname{{{shown}}}" in text
+    assert r"a\_b & 0.002 & one & matrix & \probe{a_b/0.002/one/matrix}{cosine} & \probe{a_b" in text
     assert text.count(r" \\") == 2
+    assert text.isascii()
 
 
 def compared(measure: str, least: float, most: float, p: float, **more: Any) -> dict[str, Any]:
@@ -109,6 +145,8 @@ def test_two_models_are_told_apart_by_the_paired_test_and_its_interval_together(
         "Embeddings: less, -0.20 [-0.30, -0.10] in same − different. "
         "Hidden states: not told apart in layers 0, 2; more in layer 1."
     )
+    said, _ = paired_answers([compared("hidden centred_cosine", -0.1, 0.1, 0.5, layer=layer) for layer in range(3)])
+    assert said == "b against a. Hidden states: not told apart in any layer."
     assert rule.startswith("“More” and “less” mean that p < 0.05")
     assert paired(rows) == rows[:5]
     assert paired_answers([]) == []

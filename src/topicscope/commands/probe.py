@@ -10,7 +10,8 @@ import json
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -161,7 +162,7 @@ def main(words: list[str]) -> int:
 class Probed:
     """What came out."""
 
-    rows: list[Row]
+    rows: list[Row] = field(repr=False)
     """Rows of probe.json for the models asked for."""
 
     figures: list[Path]
@@ -169,7 +170,7 @@ class Probed:
     """What a reader should know besides the numbers: the topics' quality, and unreadable parts of the corpus."""
 
     out: Path = Path()
-    comparisons: tuple[Row, ...] = ()
+    comparisons: tuple[Row, ...] = field(default=(), repr=False)
     """Rows of comparisons.json for the models asked for."""
 
     @property
@@ -194,8 +195,13 @@ class Probed:
         same passages and topics.
         """
         mine = model or str(self.rows[0]["model"])
-        theirs, folder = (other, self.out) if isinstance(other, str) else (str(other.rows[0]["model"]), other.out)
-        return compare_stored(ProbeFolder(self.out).compared(mine), ProbeFolder(folder).compared(theirs))
+        theirs, out = (other, self.out) if isinstance(other, str) else (str(other.rows[0]["model"]), other.out)
+        one, two = ProbeFolder(self.out), ProbeFolder(out)
+        for title, folder in ((mine, one), (theirs, two)):
+            if title not in folder.titles:
+                known = ", ".join(folder.titles)
+                raise InputError(f"{title} was not probed into {folder.path}: name one of {known}, or probe it there.")
+        return compare_stored(one.compared(mine), two.compared(theirs))
 
     def to_frame(self) -> Any:
         """The rows of probe.json as a pandas DataFrame; nested numbers have dotted names, such as ``cosine.ratio``."""
@@ -235,7 +241,7 @@ def settings_of(options: Mapping[str, Any], settings: ProbeSettings, machine: Ma
     known = {field.name: part for part, each in parts.items() for field in fields(each)}
     left = {name: value for name, value in options.items() if name not in known}
     if unknown := sorted(left.keys() - {"dtype", "seed"}):
-        allowed = ", ".join(sorted({*known, "dtype", "seed"}))
+        allowed = ", ".join(sorted({*known, "dtype", "seed", *signature(probe).parameters} - {"models", "options"}))
         raise InputError(f"{unknown[0]} is no option of probe: give some of {allowed}.")
     for name, value in options.items():
         if name in known:
@@ -351,15 +357,7 @@ def probe(
                 save_topics(study.fits, kept)
         folder.write("words.json", [each.shown for each in finished], indent=None)
         # Checkpoints are compared with the first of them, models with the one that is named.
-        titles = [one.model.title for one in finished]
-        base = next((title for title in titles if against and title.startswith(against)), titles[0])
-        of_base = next(one.study for one in finished if one.model.title == base)
-        comparisons = [
-            row
-            for one in finished
-            if one.study is of_base and one.model.title != base
-            for row in compare_stored(folder.compared(one.model.title), folder.compared(base))
-        ]
+        comparisons = folder.comparisons([one.model.title for one in finished], against)
         if comparisons:
             folder.write("comparisons.json", comparisons, indent=None)
         if report:
@@ -406,7 +404,7 @@ class ProbeFolder:
         stored = flat(read_probe_settings(self.settings))
         here = flat(json.loads(json.dumps(settings)))
         found = [
-            f"{name} {stored.get(name)} there, {here[name]} here"
+            f"--{name.split('.')[-1].replace('_', '-')} {_said(stored.get(name))} there, {_said(here[name])} here"
             for name in here
             if stored.get(name) != here[name] and not name.startswith("topics.fractions")
         ]
@@ -420,6 +418,33 @@ class ProbeFolder:
         name = hashlib.sha256(title.encode()).hexdigest()[:16]
         return self.path / "compared" / f"{name}.safetensors"
 
+    @property
+    def titles(self) -> list[str]:
+        """Names and revisions of the models in it that can be compared."""
+        found = list(labels_of(self.rows()))
+        return [title for title in found if self.compared(title).is_file()]
+
+    def comparisons(self, titles: Sequence[str], against: str | None) -> list[Row]:
+        """Compare models that were probed together with the first of them, or with that of ``against``.
+
+        The first itself is compared with the first model that the folder had before. Only models that were measured on
+        the same passages and topics are compared, and no two of them in both directions.
+        """
+        from topicscope.probing.rows import said_of
+
+        plans = {title: said_of(self.compared(title)).get("plan") for title in self.titles}
+        known = [_of_keys(row, KEYS["comparisons.json"]) for row in self._well_formed("comparisons.json")]
+        named = [title for title in titles if against and f"{title} ".startswith(f"{against} ")]
+        found = []
+        for title in titles:
+            alike = [each for each, plan in plans.items() if plan is not None and plan == plans.get(title)]
+            base = next((each for each in named[:1] or titles if each in alike), title)
+            if base == title and not named:
+                base = next((each for each in alike if each == title or (each, title) not in known), title)
+            if base != title:
+                found += compare_stored(self.compared(title), self.compared(base))
+        return found
+
     def rows(self) -> list[Row]:
         """What probe.json holds; a row of another shape stays there, and is left out here."""
         return self._well_formed("probe.json", probe_row)
@@ -428,7 +453,7 @@ class ProbeFolder:
         """What words.json holds, likewise."""
         return self._well_formed("words.json", word_map)
 
-    def _well_formed(self, name: str, check: Callable[[Row, Path], Row]) -> list[Row]:
+    def _well_formed(self, name: str, check: Callable[[Row, Path], Row] = lambda row, path: row) -> list[Row]:
         found = []
         with contextlib.suppress(UnreadableError):
             for row in keepable_rows(self.path / name, *KEYS[name]):
@@ -450,14 +475,16 @@ class ProbeFolder:
             if path.is_file():
                 path.replace(path.with_name(f"{name}.damaged"))
                 logger.warning("%s It is kept as %s.damaged, and %s is begun anew.", error, name, name)
-        # Rows of other thresholds stay.
+        # Rows of other thresholds stay; those of one model stand together, by threshold.
         new = [[row.get(key) for key in (*keys, "fraction")] for row in rows]
         kept = [row for row in before if [row.get(key) for key in (*keys, "fraction")] not in new]
         every = [*kept, *rows]
+        last = {_of_keys(row, keys): place for place, row in enumerate(every)}
+        every.sort(key=lambda row: (last[_of_keys(row, keys)], _threshold(row)))
         write_atomically(path, json.dumps(every, indent=indent, ensure_ascii=False, allow_nan=False) + "\n")
         if name == "probe.json":
             # Nested numbers under names such as attention.ratio.
-            flat_rows = [flat({key: row[key] for key in row if key not in ONLY_JSON}) for row in every]
+            flat_rows = [flat({key: row[key] for key in row if _has_columns(key, row[key])}) for row in every]
             self._write_table("probe.csv", flat_rows)
             whole = self.rows()
             self._write_table("heads.csv", [head for row in whole for head in _heads(row)])
@@ -477,6 +504,24 @@ class ProbeFolder:
 
     def _write_table(self, name: str, rows: Sequence[Row]) -> None:
         write_atomically(self.path / name, table_text(rows))
+
+
+def _said(value: Any) -> str:
+    return "not given" if value in (None, []) else str(value)
+
+
+def _of_keys(row: Row, keys: Sequence[str]) -> tuple[str, ...]:
+    return tuple(str(row.get(key)) for key in keys)
+
+
+def _threshold(row: Row) -> float:
+    found = row.get("fraction")
+    return float(found) if isinstance(found, int | float) else 0.0
+
+
+def _has_columns(name: str, value: Any) -> bool:
+    """Whether a part of a row goes into probe.csv; the largest threshold is not compared with a larger one."""
+    return name not in ONLY_JSON and (name, value) != ("over_largest_threshold", None)
 
 
 def _heads(row: Row) -> Iterator[Row]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save
 
 from topicscope.files import Row
@@ -463,6 +463,16 @@ def packed(value: Any, arrays: Mapping[str, np.ndarray]) -> bytes:
     """Plain values and arrays as one safetensors file."""
     said = json.dumps(plain(value), allow_nan=False)
     return save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata={"value": said})
+
+
+def said_of(path: Path) -> dict[str, Any]:
+    """The plain values alone; none if there is no such file, or a damaged one."""
+    try:
+        with safe_open(path, framework="np") as file:
+            found = json.loads(file.metadata()["value"])
+    except (OSError, SafetensorError, ValueError, LookupError, TypeError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def unpacked(path: Path) -> tuple[Any, dict[str, np.ndarray]]:

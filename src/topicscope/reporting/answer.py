@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from topicscope.files import Row
 from topicscope.records import SIGNIFICANT
-from topicscope.reporting.rounding import comparison_text, with_interval
+from topicscope.reporting.rounding import comparison_text, decimals, is_significant, with_interval
+from topicscope.reporting.verdicts import latex_text
 
 Verdict = Literal["yes", "no", "unclear"]
 
@@ -19,7 +20,8 @@ RULE = (
     f"number, ends below {NEXT_TO_NOTHING}; else it is “unclear”. Numbers are for the largest threshold with "
     "{assignment}: embeddings by cosines of the embedding matrix, hidden states by centred cosines of words in "
     "different passages, with p corrected for all layers. A topic is encoded if its own interval is above 0 at a false "
-    f"discovery rate of {SIGNIFICANT}."
+    f"discovery rate of {SIGNIFICANT}. Matched pairs occur and co-occur about equally often, and for attention are "
+    "about equally far apart."
 )
 ASSIGNMENTS = {"one": "one topic per word", "several": "several topics per word"}
 
@@ -48,7 +50,10 @@ def labels_of(rows: Sequence[Row]) -> dict[str, str]:
 def answers(rows: Sequence[Row]) -> list[str]:
     """A paragraph per model, then the rule; models whose rows lack the numbers are left out."""
     chosen = answering(rows)
-    found = [f"{model_label(row)}. {' '.join(_sentences(row))}" for row in chosen]
+    # Models that were probed at different times may have different thresholds.
+    several = len({row.get("fraction") for row in chosen}) > 1
+    at = [f" (threshold {row['fraction']:g})" if several and row.get("fraction") else "" for row in chosen]
+    found = [f"{model_label(row)}{where}. {' '.join(_sentences(row))}" for row, where in zip(chosen, at, strict=True)]
     return [*found, RULE.format(assignment=ASSIGNMENTS.get(chosen[0]["assignment"], ""))] if found else []
 
 
@@ -74,6 +79,7 @@ def _sentences(row: Row) -> list[str]:
     return [
         f"Embeddings: {verdict(row['cosine'])}, {_times(row['cosine'])}.",
         f"Attention: {verdict(attention)}, {_times(attention)}{where}.",
+        *_of_matched(row),
         *_of_states(row.get("hidden_by_layer") or []),
         *_of_topics(row),
         *_of_sink(row),
@@ -86,20 +92,41 @@ def _times(comparison: Mapping[str, Any]) -> str:
 
 
 def where_strongest(layers: Sequence[Mapping[str, Any]]) -> str:
-    """In words, which layers around that with the largest ratio have at least half of its excess over 1."""
+    """In words, which layers have at least half of the largest excess of a ratio over 1."""
     ratios = [each.get("ratio") or 0.0 for each in layers]
-    if not ratios or max(ratios) <= 1:
+    if len(ratios) < 2 or max(ratios) <= 1:
         return ""
-    best = ratios.index(max(ratios))
-    strong = [ratio - 1 >= (ratios[best] - 1) / 2 for ratio in ratios]
-    first = last = best
-    while first > 0 and strong[first - 1]:
-        first -= 1
-    while last < len(ratios) - 1 and strong[last + 1]:
-        last += 1
-    if last - first == len(ratios) - 1:
-        return "spread over all layers" if first < last else ""
-    return f"strongest in layer {first + 1}" if first == last else f"strongest in layers {first + 1}–{last + 1}"
+    strong = [layer for layer, ratio in enumerate(ratios, start=1) if ratio - 1 >= (max(ratios) - 1) / 2]
+    if len(strong) == len(ratios):
+        return "spread over all layers"
+    return f"strongest in layer{'s' * (len(strong) > 1)} {_runs(strong)}"
+
+
+def _runs(numbers: Sequence[int]) -> str:
+    """Ascending numbers, with a dash for those in a row: ``1–3, 5``."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][-1] + 1:
+            found[-1].append(number)
+        else:
+            found.append([number])
+    return ", ".join(f"{run[0]}–{run[-1]}" if len(run) > 1 else str(run[0]) for run in found)
+
+
+def _of_matched(row: Row) -> list[str]:
+    """What is left beside pairs that co-occur as often, and whether co-occurrence may be all that there is."""
+    places = {"cosine": "embeddings", "attention": "attention"}
+    there = {name: each for name in places if (each := (row.get("matched") or {}).get(name))}
+    if not there:
+        return []
+    said = ", ".join(f"{places[name]} {_times(each)}" for name, each in there.items())
+    doubtful = [
+        places[name]
+        for name, each in there.items()
+        if verdict(row[name]) == "yes" and (each.get("difference_low") is None or each["difference_low"] <= 0)
+    ]
+    why = f"; co-occurrence may be the reason in {' and '.join(doubtful)}" if doubtful else ""
+    return [f"Among matched pairs: {said}{why}."]
 
 
 def _of_states(layers: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -119,7 +146,8 @@ def _of_states(layers: Sequence[Mapping[str, Any]]) -> list[str]:
     if all(each == "yes" for each in found[first:]):
         where = "in every layer" if first == 0 else f"from layer {first} on"
     else:
-        where = "in layers " + ", ".join(str(layer) for layer, each in enumerate(found) if each == "yes")
+        yes = [layer for layer, each in enumerate(found) if each == "yes"]
+        where = f"in layer{'s' * (len(yes) > 1)} {_runs(yes)}"
     return [f"Hidden states: yes, {where}{area}."]
 
 
@@ -231,23 +259,26 @@ def _one_number(row: Row) -> str:
 
 def _by_layer(rows: Sequence[Row]) -> str:
     """Hidden states: more, less and not told apart, each with its layers."""
-    layers: dict[str, list[str]] = {}
+    layers: dict[str, list[int]] = {}
     for row in rows:
-        layers.setdefault(paired_verdict(row), []).append(str(row["layer"]))
+        layers.setdefault(paired_verdict(row), []).append(row["layer"])
     if len(layers) == 1:
-        return f"{next(iter(layers))} in every layer"
-    return "; ".join(f"{name} in layer{'s' * (len(at) > 1)} {', '.join(at)}" for name, at in layers.items())
+        [name] = layers
+        return f"{name} in {'any' if name == 'not told apart' else 'every'} layer"
+    return "; ".join(f"{name} in layer{'s' * (len(at) > 1)} {_runs(at)}" for name, at in layers.items())
 
 
 def latex(rows: Sequence[Row]) -> str:
-    r"""Table 1 as LaTeX to ``\input``: a macro for every number, and one booktabs table.
+    r"""Table 1 as LaTeX to ``\input``: a macro for each comparison and its p, and one booktabs table.
 
-    ``\probe{minilm/0.002/one/matrix}{attention}`` prints a number anywhere in a text; ``attention-low``,
-    ``attention-high`` and ``attention-p`` are there too, as are those of ``cosine`` and ``dot``.
+    ``\probe{minilm/0.002/one/matrix}{attention}`` prints the ratio with its interval anywhere in a text, or the
+    difference where there is no ratio, as the command prints it. ``attention-ratio``, ``attention-low``,
+    ``attention-high`` and ``attention-p`` are single numbers. Those of ``cosine`` and ``dot`` are there too.
     """
     lines = [
         r"% Written by topicscope probe, to be \input. The table needs \usepackage{booktabs,longtable}.",
-        r"% \probe{MODEL/THRESHOLD/ASSIGNMENT/EMBEDDING}{attention} prints a ratio; -low, -high and -p are there too.",
+        r"% \probe{MODEL/THRESHOLD/ASSIGNMENT/EMBEDDING}{attention} prints a ratio with its interval, or a difference",
+        r"% ($\Delta$) where there is no ratio; -ratio, -low, -high and -p print single numbers.",
         r"\providecommand{\probe}[2]{\csname probe@#1@#2\endcsname}",
         r"\providecommand{\probetable}{\csname probetable\endcsname}",
     ]
@@ -258,14 +289,20 @@ def latex(rows: Sequence[Row]) -> str:
         cells = []
         for measure in ("cosine", "dot", "attention"):
             numbers = row.get(measure) or {}
-            for part, key in (("", "ratio"), ("-low", "low"), ("-high", "high"), ("-p", "p")):
-                value = numbers.get(key)
-                text = "--" if value is None else f"{value:.4g}"
-                lines.append(rf"\expandafter\def\csname probe@{name}@{measure}{part}\endcsname{{{text}}}")
-            at = rf"\probe{{{name}}}{{{measure}"
-            cells.append(rf"{at}}} [{at}-low}}, {at}-high}}]")
-        label = "".join(rf"\{sign}" if sign in "_%&#$" else sign for sign in model_label(row))
-        table.append(rf"{label} & {threshold} & {row['assignment']} & {row['embedding']} & {' & '.join(cells)} \\")
+            shown = comparison_text(numbers, mark="*" if is_significant(numbers) else "")
+            texts = {"": latex_text(shown.replace("-", "−"))}
+            ends = [numbers[key] for key in ("low", "high") if numbers.get(key) is not None]
+            # With as many digits as there, so that different numbers do not look alike.
+            kind = f".{decimals(ends[1] - ends[0])}f" if len(ends) == 2 else ".4g"
+            for key, of_key in {"ratio": kind, "low": kind, "high": kind, "p": ".4g"}.items():
+                texts[f"-{key}"] = "--" if numbers.get(key) is None else f"{numbers[key]:{of_key}}"
+            lines += [
+                rf"\expandafter\def\csname probe@{name}@{measure}{part}\endcsname{{{text}}}"
+                for part, text in texts.items()
+            ]
+            cells.append(rf"\probe{{{name}}}{{{measure}}}")
+        about = [latex_text(model_label(row)), threshold, row["assignment"], row["embedding"]]
+        table.append(rf"{' & '.join([*about, *cells])} \\")
     lines += [
         r"\expandafter\def\csname probetable\endcsname{%",
         r"\begin{longtable}{@{}lllllll@{}}",

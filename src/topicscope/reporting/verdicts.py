@@ -56,6 +56,7 @@ LATEX_SYMBOLS = {
     "§": r"\S{}", "−": "$-$", "⊤": r"${}^{\top}$", "‖": r"$\|$", "√": r"$\surd{}$", "×": r"$\times{}$",
     "→": r"$\to{}$", "≥": r"$\ge{}$", "≤": r"$\le{}$", "±": r"$\pm{}$", "…": r"\dots{}", "⁻": "${}^{-}$",
     "α": r"$\alpha{}$", "β": r"$\beta{}$", "ε": r"$\varepsilon{}$", "λ": r"$\lambda{}$", "τ": r"$\tau{}$",
+    "Δ": r"$\Delta{}$", "·": r"$\cdot{}$", "–": "--",
     **{letter: f"${{}}_{{{place}}}$" for place, letter in enumerate("₀₁₂₃₄₅₆₇₈₉")},
     **{letter: f"${{}}^{{{place}}}$" for place, letter in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
 }  # fmt: skip
@@ -240,7 +241,7 @@ def latex(rows: Sequence[Row]) -> str:
             r"\toprule claim & verdict & measured \\ \midrule \endhead",
         ]
         for row in (row for row in rows if row["source"] == source):
-            said = f"{_latex_text(row['statement'])} ({row['kind']})"
+            said = f"{latex_text(row['statement'])} ({row['kind']})"
             numbers = rf"\claim{{{row['id']}}}{{measured}}"
             if row["low"] is not None:
                 numbers += rf" [\claim{{{row['id']}}}{{low}}, \claim{{{row['id']}}}{{high}}]"
@@ -256,7 +257,7 @@ def _latex_number(value: float) -> str:
     return rf"\ensuremath{{{mantissa}{power}}}"
 
 
-def _latex_text(text: str) -> str:
+def latex_text(text: str) -> str:
     r"""Text as LaTeX: ``W^V`` and symbols in mathematics, commands' own letters escaped, nothing but ASCII."""
     found = re.sub(r"[\\&%$#_{}~]", lambda match: LATEX_LETTERS[match[0]], text)
     # The caret of W^V stays one; any other is a letter.

@@ -573,7 +573,9 @@ def _byte(content: io.BytesIO) -> int:
 
 def _column(columns: list[Any], field: str, name: str) -> int:
     if field not in columns:
-        listed = ", ".join(map(str, columns[:20])) or "none"
+        if not columns:
+            raise InputError(f"{name} is empty: give a file with a header and a column of text.")
+        listed = ", ".join(map(str, columns[:20]))
         raise InputError(
             f'{name} has no column "{field}": its columns are {listed}; name the one of the text with {FIELD_OPTION}.'
         )
