@@ -559,9 +559,12 @@ def _notes(about: Row) -> list[str]:
         count = f"{len(absent):,} of {about['words']:,} words"
         unseen = f"{count} are in no passage that is measured, and have no attention"
         found.append(f"own topics: {unseen}: {_listed(absent)}.")
-    quality = (about["topic_quality"] or {}).items()
-    known = [f"{name} {value:.3f}" for name, value in quality if value is not None]
-    return [*found, f"topics: {', '.join(known)}."] if known else found
+    quality = {name: value for name, value in (about["topic_quality"] or {}).items() if value is not None}
+    known = [f"{name} {value:.3f}" for name, value in quality.items()]
+    weak = (
+        " These topics are weak: with c_npmi below 0, their likeliest words occur together less often than by chance."
+    )
+    return [*found, f"topics: {', '.join(known)}.{weak * (quality.get('c_npmi', 0) < 0)}"] if known else found
 
 
 def word_notes(maps: Sequence[Row]) -> list[str]:
