@@ -211,6 +211,9 @@ def test_revisions_of_one_model_give_topic_structure_over_training(
     )
     assert found[0]["cosine"]["same"] != found[len(found) // 2]["cosine"]["same"]
     assert (out / "figures" / "checkpoints.png").exists()
+    # The first checkpoint is the one that is compared, if none is named.
+    compared = Probed(rows(out), [], [], out).compare("someone/bert step1")
+    assert {(row["model"], row["against"]) for row in compared} == {("someone/bert step300", "someone/bert step1")}
 
 
 def test_a_model_that_is_added_leaves_topics_words_and_figures_of_the_others(

@@ -84,6 +84,9 @@ def test_what_is_left_among_matched_pairs_is_said_and_whether_co_occurrence_may_
     left = contrast(None, -0.1, 0.3, 0.2)
     [said, _] = answers([row("a", YES, matched={"cosine": YES, "attention": left})])
     assert "attention same − different -0.10 [-0.10, 0.30]; co-occurrence may be the reason in attention. " in said
+    # The ratio's interval decides if there is one, as it is the one that is shown.
+    beside = {"cosine": YES, "attention": contrast(1.1, 0.9, 1.3, 0.2) | {"difference_low": 0.1}}
+    assert "co-occurrence may be the reason in attention" in answers([row("a", YES, matched=beside)])[0]
     # There is nothing to explain where there is no topic structure, and nothing to say without numbers.
     [said, _] = answers([row("a", NO, matched={"cosine": YES, "attention": left})])
     assert "co-occurrence" not in said

@@ -194,14 +194,20 @@ class Probed:
         other: a model of this probe, or another probe, whose first model is used. Both must have been measured on the
         same passages and topics.
         """
-        mine = model or str(self.rows[0]["model"])
-        theirs, out = (other, self.out) if isinstance(other, str) else (str(other.rows[0]["model"]), other.out)
-        one, two = ProbeFolder(self.out), ProbeFolder(out)
-        for title, folder in ((mine, one), (theirs, two)):
-            if title not in folder.titles:
-                known = ", ".join(folder.titles)
+        mine = model or self._first
+        theirs, out = (other, self.out) if isinstance(other, str) else (other._first, other.out)
+        paths = []
+        for title, folder in ((mine, ProbeFolder(self.out)), (theirs, ProbeFolder(out))):
+            if title not in (titles := folder.titles):
+                known = ", ".join(titles)
                 raise InputError(f"{title} was not probed into {folder.path}: name one of {known}, or probe it there.")
-        return compare_stored(one.compared(mine), two.compared(theirs))
+            paths.append(folder.compared(title))
+        return compare_stored(*paths)
+
+    @property
+    def _first(self) -> str:
+        """The first model, with its revision if it has one."""
+        return next(iter(labels_of(self.rows)))
 
     def to_frame(self) -> Any:
         """The rows of probe.json as a pandas DataFrame; nested numbers have dotted names, such as ``cosine.ratio``."""

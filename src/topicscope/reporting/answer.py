@@ -28,13 +28,18 @@ ASSIGNMENTS = {"one": "one topic per word", "several": "several topics per word"
 
 def verdict(comparison: Mapping[str, Any], p: str = "p") -> Verdict:
     """The verdict by the rule."""
-    ratio = comparison.get("ratio") is not None
-    low, nothing = (comparison.get("low"), 1.0) if ratio else (comparison.get("difference_low"), 0.0)
     found = comparison.get(p)
-    if found is not None and found < SIGNIFICANT and low is not None and low > nothing:
+    if found is not None and found < SIGNIFICANT and _is_above(comparison):
         return "yes"
     area = comparison.get("auc_high")
     return "no" if area is not None and area < NEXT_TO_NOTHING else "unclear"
+
+
+def _is_above(comparison: Mapping[str, Any]) -> bool:
+    """Whether the whole interval, of the ratio or else of the difference, is on the side of the same topic."""
+    ratio = comparison.get("ratio") is not None
+    low, nothing = (comparison.get("low"), 1.0) if ratio else (comparison.get("difference_low"), 0.0)
+    return low is not None and bool(low > nothing)
 
 
 def model_label(row: Row) -> str:
@@ -114,17 +119,13 @@ def _runs(numbers: Sequence[int]) -> str:
 
 
 def _of_matched(row: Row) -> list[str]:
-    """What is left beside pairs that co-occur as often, and whether co-occurrence may be all that there is."""
+    """How similar same-topic pairs are next to matched ones, and whether co-occurrence alone may explain the answer."""
     places = {"cosine": "embeddings", "attention": "attention"}
     there = {name: each for name in places if (each := (row.get("matched") or {}).get(name))}
     if not there:
         return []
     said = ", ".join(f"{places[name]} {_times(each)}" for name, each in there.items())
-    doubtful = [
-        places[name]
-        for name, each in there.items()
-        if verdict(row[name]) == "yes" and (each.get("difference_low") is None or each["difference_low"] <= 0)
-    ]
+    doubtful = [places[name] for name, each in there.items() if verdict(row[name]) == "yes" and not _is_above(each)]
     why = f"; co-occurrence may be the reason in {' and '.join(doubtful)}" if doubtful else ""
     return [f"Among matched pairs: {said}{why}."]
 

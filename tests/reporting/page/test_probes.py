@@ -174,7 +174,7 @@ def test_faults_of_the_corpus_and_the_quality_of_topics_are_sentences() -> None:
     assert absent.endswith(": toad.")
     assert topics == "topics: c_npmi 0.123, c_v 0.500, diversity 0.900."
     *_, weak = probe_notes([full | {"topic_quality": {"c_npmi": -0.2}}], [])
-    assert weak.startswith("topics: c_npmi -0.200. These topics are weak: with c_npmi below 0, their likeliest words ")
+    assert weak.startswith("topics: c_npmi -0.200. Topics may be weak: with c_npmi below 0, their likeliest words ")
     # The control: what there is not has no note.
     assert probe_notes([about("a" * 20)], []) == [size]
 

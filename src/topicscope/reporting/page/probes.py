@@ -561,9 +561,7 @@ def _notes(about: Row) -> list[str]:
         found.append(f"own topics: {unseen}: {_listed(absent)}.")
     quality = {name: value for name, value in (about["topic_quality"] or {}).items() if value is not None}
     known = [f"{name} {value:.3f}" for name, value in quality.items()]
-    weak = (
-        " These topics are weak: with c_npmi below 0, their likeliest words occur together less often than by chance."
-    )
+    weak = " Topics may be weak: with c_npmi below 0, their likeliest words occur together less often than by chance."
     return [*found, f"topics: {', '.join(known)}.{weak * (quality.get('c_npmi', 0) < 0)}"] if known else found
 
 
