@@ -22,15 +22,15 @@ from jaxtyping import Int
 from safetensors.numpy import load
 
 from topicscope.probing.models import HuggingFaceModel, Loading, Outputs, model_tokenizer
-from topicscope.probing.passes import PASSAGES, attention_sums
+from topicscope.probing.passes import PASSAGES, Text, attention_sums
 from topicscope.probing.settings import Machine, ProbeSettings, TopicOptions
 from topicscope.probing.sources import find_model
 from topicscope.probing.statistics.attention import PairAccumulator, passage_pairs
-from topicscope.probing.statistics.labelling import DIFFERENT_TOPIC, SAME_TOPIC, Labelling
-from topicscope.probing.statistics.similarity import pair_averages, prepared
-from topicscope.probing.study import CPU_BATCH, MOST_HIDDEN, Study
-from topicscope.scale import KEPT_MEMORY
+from topicscope.probing.statistics.labelling import DIFFERENT_TOPIC, SAME_TOPIC, Labelling, TopicWeights
+from topicscope.probing.statistics.similarity import Similarities, prepared
+from topicscope.probing.study import CPU_BATCH, MOST_HIDDEN, Ground, Study
 from topicscope.text.corpora import open_corpus
+from topicscope.work import WORKER_ENVIRONMENT
 
 LAYERS, HEADS, LENGTH, WORDS, TOPICS, WIDTH = 6, 12, 126, 1_500, 100, 384
 
@@ -82,12 +82,14 @@ def compare_similarity(draw: np.random.Generator, pairs: int) -> None:
     labelling = Labelling(topic[:, None] == np.arange(TOPICS))
     vectors = prepared(draw.normal(size=(WORDS, WIDTH)) + 0.3 * draw.normal(size=(TOPICS, WIDTH))[topic], "cosine")
     began = time.process_time()
-    exact = pair_averages(vectors, labelling)
+    ones, products = np.ones((1, WORDS)), vectors @ vectors.T
+    similarities = Similarities(labelling, TopicWeights(ones, ones))
+    similarities.add(products)
+    exact = similarities.averages().same[0]
     ours = time.process_time() - began
     began = time.process_time()
     sums, counts = np.zeros(2), np.zeros(2)
     left, block = pairs, 1_000_000
-    products = vectors @ vectors.T
     while left > 0:
         first, second = draw.integers(WORDS, size=(2, min(block, left)))
         kept = first != second
@@ -98,7 +100,7 @@ def compare_similarity(draw: np.random.Generator, pairs: int) -> None:
         left -= block
     sampled, drawing = sums / counts, time.process_time() - began
     print(f"similarity of {WORDS} words, same topic")
-    print(f"  ours, all pairs: {exact.same[0]:.6f} in {ours:.3f} s")
+    print(f"  ours, all pairs: {exact[0]:.6f} in {ours:.3f} s")
     print(f"  {pairs:.0e} sampled pairs: {sampled[0]:.6f} in {drawing:.1f} s: {drawing / ours:.0f} times")
 
 
@@ -127,20 +129,25 @@ def compare_forward(passages: int = PASSAGES) -> None:
     tokenizer = model_tokenizer(source)
     model = HuggingFaceModel(source, tokenizer.special, Loading("cpu", length=settings.text.length))
     with tempfile.TemporaryDirectory() as folder:
-        study = Study(open_corpus("wiki-sample"), settings, machine, Path(folder), tokenizer, model.length)
-        chosen = study.chosen[:: len(study.chosen) // passages][:passages].tolist()
-        texts = [np.array(study.passages[place]) for place in chosen]
-        words = [study.passages.spelled(place) for place in chosen]
-        articles = [int(study.passages.articles[place]) for place in chosen]
+        ground = Ground(settings, open_corpus("wiki-sample"), machine, Path(folder))
+        study = Study(ground, tokenizer, model.length)
+        every = -(-len(study.chosen) // MOST_HIDDEN)
+        texts = [
+            Text(
+                np.array(study.passages[place]),
+                np.array(study.passages.spelled(place)),
+                int(study.passages.articles[place]),
+                hidden=number % every == 0,
+            )
+            for number, place in enumerate(study.chosen[:: len(study.chosen) // passages][:passages].tolist())
+        ]
         centre = load(study.vectors(model).argument.measure())["centre"]
     plan = study.plan
-    every = -(-len(study.chosen) // MOST_HIDDEN)
-    states = [place % every == 0 for place in range(passages)]
     # A worker's first shard also makes the plan's tables and takes memory that it keeps.
-    attention_sums(model, texts, words, articles, plan=plan, batch=CPU_BATCH, hidden=states, centre=centre)
+    attention_sums(model, texts, plan=plan, batch=CPU_BATCH, centre=centre)
     timed = Timed(model)
     began = time.process_time()
-    attention_sums(timed, texts, words, articles, plan=plan, batch=CPU_BATCH, hidden=states, centre=centre)
+    attention_sums(timed, texts, plan=plan, batch=CPU_BATCH, centre=centre)
     forward, statistics = timed.seconds, time.process_time() - began - timed.seconds
     print(f"statistics of {len(plan.labellings)} labellings beside the forward pass of MiniLM, a passage")
     print(
@@ -152,9 +159,9 @@ def compare_forward(passages: int = PASSAGES) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=float, default=1e8)
-    if not KEPT_MEMORY.items() <= os.environ.items():
+    if not WORKER_ENVIRONMENT.items() <= os.environ.items():
         # As the probe's workers are started.
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **KEPT_MEMORY})
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **WORKER_ENVIRONMENT})
     draw = np.random.default_rng(0)
     compare_attention(draw)
     compare_similarity(draw, int(parser.parse_args().pairs))

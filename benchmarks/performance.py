@@ -1,4 +1,4 @@
-"""Writes docs/performance.md and its figure: ``python benchmarks/performance.py``. Takes some minutes."""
+"""Writes the part on training of docs/performance.md, and its figure: ``python benchmarks/performance.py``; minutes."""
 
 import platform
 from pathlib import Path
@@ -7,13 +7,13 @@ from typing import Any
 import matplotlib.pyplot as plt
 import torch
 
+from pages import DOCS, write_part
 from step_costs import Growth, Point, ThreadGain, growth, thread_gains
-from topicscope.commands.bench import ENSEMBLE_SEEDS, bench
-from topicscope.commands.bench import comparison as cells
-from topicscope.scale import available_cores
+from step_times import ENSEMBLE_SEEDS, bench
+from step_times import comparison as cells
 from topicscope.training.machine import LARGE_STEP
+from topicscope.work import available_cores
 
-DOCS = Path(__file__).parent.parent / "docs"
 TITLES = {
     "huggingface": "Hugging Face `BertForMaskedLM`, one layer",
     "reference": "reference engine",
@@ -32,29 +32,29 @@ def main() -> None:
     grown = growth(report=print)
     draw(grown, DOCS / "performance.svg")
     gains = thread_gains(report=print)
-    (DOCS / "performance.md").write_text(page(compared, grown, gains), encoding="utf-8")
+    write_part("training", page(compared, grown, gains))
 
 
 def page(compared: dict[str, Any], grown: Growth, gains: list[ThreadGain]) -> str:
     sections = [
-        "# Performance\n",
+        "## Training\n",
         "Written by `benchmarks/performance.py`; do not edit. "
         f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}, one thread. "
         "Times are the processor's: what a clock shows on a machine with nothing else to do. "
         "Absolute speeds belong to the machine; ratios are what to read.\n",
-        "## A training step of the paper's setting\n",
+        "### A training step of the paper's setting\n",
         "Batch 40, V = 101, documents of 100–150 words, W^K, W^Q, W^V trained, one-hot embeddings frozen, "
         "cross-entropy, Adam. All four take turns in one process on the same documents; medians over "
         f"{compared['rounds']} turns, quartiles in brackets. Laying out documents (padding, counting) is apart. "
         "The Hugging Face model also has a feed-forward layer, LayerNorms and positions: "
         "like for like is the bag engine against the reference.\n",
         comparison(compared),
-        "## How the cost grows\n",
+        "### How the cost grows\n",
         "![Cost of a step by length, vocabulary and layers](performance.svg)\n",
         growth_table("Length: the same distinct tokens and queries, counting apart", "N", grown.length),
         growth_table("Vocabulary: one layer, trained embeddings of width 128", "V", grown.vocabulary),
         growth_table("Layers: trained embeddings of width 64, V = 101", "layers", grown.layers),
-        "## Threads\n",
+        "### Threads\n",
         f"The same step on one thread and on {available_cores()}, in turn, by the clock; medians. Training takes one "
         f"thread below {LARGE_STEP / 1e9:g} billion multiply-adds per step (as `training/machine.py` counts them), and "
         "all cores from there on; a gain above 1 is where several threads are faster.\n",

@@ -27,10 +27,11 @@ import build_playground as build  # noqa: E402
 from support.browser import Browser, browser, require_browser  # noqa: E402
 from support.wasm import Core, Setting  # noqa: E402
 from topicscope.commands.playground import playground  # noqa: E402
-from topicscope.paper.setups import LDA, ONE_HOT, QUIET, UNIFORM  # noqa: E402
+from topicscope.papers.topic_structure.experiments import LDA, ONE_HOT, QUIET, UNIFORM  # noqa: E402
 from topicscope.settings import Model, Settings  # noqa: E402
 from topicscope.synthetic.topics import TopicModel  # noqa: E402
-from topicscope.training.loop import train_in_memory  # noqa: E402
+from topicscope.training.engines import make_engine  # noqa: E402
+from topicscope.training.loop import Trainer, empty_run  # noqa: E402
 from topicscope.training.machine import torch_threads  # noqa: E402
 
 API = "window.topicscope.playground"
@@ -153,7 +154,9 @@ def engine(model: Model, seeds: int) -> float:
         settings = Settings(data=LDA, model=model, training=replace(training, steps=steps))
         began = time.process_time()
         with torch_threads(1):
-            train_in_memory([replace(settings, seed=seed) for seed in range(seeds)], topic_model)
+            trainer = Trainer(make_engine(settings, range(seeds), topic_model))
+            trainer.begin(empty_run("benchmark", settings, range(seeds), {}))
+            trainer.run()
         return time.process_time() - began
 
     seconds(20)

@@ -1,4 +1,6 @@
-"""Writes docs/scaling.md: ``python benchmarks/scaling.py``. Takes some minutes; needs Ray and two idle cores.
+"""Writes the part on many runs of docs/performance.md: ``python benchmarks/scaling.py``.
+
+It takes some minutes and needs Ray and two idle cores.
 
 Parts take turns (one worker, two, one, two …), so that a busy moment hits both; medians and ranges over turns.
 """
@@ -17,11 +19,11 @@ from pathlib import Path
 import numpy as np
 import ray
 
+from pages import write_part
 from topicscope.commands.sweep import sweep
-from topicscope.scale import Item, available_cores, map_items
 from topicscope.settings.sweep import Sweep
+from topicscope.work import Task, available_cores, map_tasks
 
-DOCS = Path(__file__).parent.parent / "docs"
 # Items of about a second, so that starting workers is not what is measured.
 WORK_STEPS = 1_000
 WORK_ITEMS = 8
@@ -52,10 +54,10 @@ def empty(number: int) -> bytes:
 
 def seconds(function: Callable[[int], bytes], count: int, engine: str, workers: int) -> float:
     """Of a map, from its call to its last result; for Ray, one that has started already."""
-    items = [Item(str(number), {"number": number}, number) for number in range(count)]
+    tasks = [Task(str(number), {"number": number}, number) for number in range(count)]
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
-        map_items(function, items, folder=Path(folder), engine=engine, workers=workers)
+        map_tasks(function, tasks, Path(folder), engine=engine, workers=workers)
         return time.perf_counter() - began
 
 
@@ -108,7 +110,7 @@ def measure(turns: int, runs: int) -> dict[str, list[float]]:
 def page(found: dict[str, list[float]], turns: int, runs: int) -> str:
     load = os.getloadavg()[0]
     lines = [
-        "# Scaling, measured\n",
+        "## Many runs\n",
         "Written by `benchmarks/scaling.py`; do not edit. "
         f"Python {platform.python_version()}, {platform.machine()}, {available_cores()} cores, "
         f"Ray {ray.__version__}; load of the machine at the end {load:.1f}. "
@@ -133,7 +135,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=200)
     options = parser.parse_args()
     found = measure(options.turns, options.runs)
-    (DOCS / "scaling.md").write_text(page(found, options.turns, options.runs), encoding="utf-8")
+    write_part("scaling", page(found, options.turns, options.runs))
     print(json.dumps(found))
 
 

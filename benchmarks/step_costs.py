@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from topicscope.commands.bench import PAPER, Ours, engine_settings, timed_steps
-from topicscope.scale import available_cores
+from step_times import PAPER, Ours, engine_settings, timed_steps
 from topicscope.settings import Data, Model, Part, Settings
 from topicscope.settings.training import Engine
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
 from topicscope.training.batches import BatchStream
 from topicscope.training.machine import step_size, torch_threads
+from topicscope.work import available_cores
 
 # Position by position, attention of a batch of longer documents does not fit into memory.
 LONGEST_REFERENCE = 1_000

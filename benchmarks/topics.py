@@ -1,4 +1,4 @@
-"""Writes docs/topics-performance.md: LDA by tomotopy against gensim. ``python benchmarks/topics.py``; some minutes."""
+"""Writes the part on topics of docs/performance.md: LDA by tomotopy against gensim. Takes minutes."""
 
 import platform
 import tempfile
@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 from gensim.models import LdaModel
 
+from pages import write_part
 from topicscope.probing.topics import (
     Bags,
-    coherence,
     collect_bags,
     diversity,
     fit_lda,
@@ -25,7 +25,6 @@ from topicscope.text.tokenizers import load_tokenizer
 from topicscope.text.tokens import write_passages
 from topicscope.text.words import Words
 
-PAGE = Path(__file__).parent.parent / "docs" / "topics-performance.md"
 TOPICS = 100
 ITERATIONS = (100, 200, 400)
 PASSES = (1, 10, 30)
@@ -39,19 +38,15 @@ class Outcome:
     name: str
     seconds: float
     held_out: float
-    c_npmi: float
-    c_v: float
     diversity: float
 
 
 def main() -> None:
     fitted, held_out = halves()
-    outcomes = [
-        measure(f"tomotopy, {count} iterations", gibbs(fitted, count), fitted, held_out) for count in ITERATIONS
-    ]
+    outcomes = [measure(f"tomotopy, {count} iterations", gibbs(fitted, count), held_out) for count in ITERATIONS]
     for passes in PASSES:
-        outcomes.append(measure(f"gensim, {passes} passes", variational(fitted, passes), fitted, held_out))
-    PAGE.write_text(page(fitted, held_out, outcomes), encoding="utf-8")
+        outcomes.append(measure(f"gensim, {passes} passes", variational(fitted, passes), held_out))
+    write_part("topics", page(fitted, held_out, outcomes))
 
 
 def halves() -> tuple[Bags, Bags]:
@@ -60,15 +55,7 @@ def halves() -> tuple[Bags, Bags]:
         tokenizer = load_tokenizer("minilm")
         passages = write_passages(open_corpus("wiki-sample"), tokenizer, length=126, folder=Path(folder))
         one, other = (
-            collect_bags(
-                passages,
-                Words.of(passages, tokenizer),
-                chosen=chosen,
-                most_tokens=10**9,
-                stop_words=stop_word_list("gensim"),
-                shortest=3,
-                generator=np.random.default_rng(0),
-            )
+            collect_bags(passages, Words.of(passages, tokenizer), chosen, stop_word_list("gensim"))
             for chosen in (passages.for_topics, passages.for_measures)
         )
     place = np.searchsorted(one.tokens, other.tokens)
@@ -100,13 +87,11 @@ def counted(document: np.ndarray) -> list[tuple[int, int]]:
     return list(zip(words.tolist(), counts.tolist(), strict=True))
 
 
-def measure(name: str, fit: Callable[[], np.ndarray], fitted: Bags, held_out: Bags) -> Outcome:
+def measure(name: str, fit: Callable[[], np.ndarray], held_out: Bags) -> Outcome:
     start = time.process_time()
     topic_word = fit()
     seconds = time.process_time() - start
-    top = top_words(topic_word)
-    judged = coherence(top, fitted.documents(), len(fitted.tokens))
-    outcome = Outcome(name, seconds, completion(topic_word, held_out), judged["c_npmi"], judged["c_v"], diversity(top))
+    outcome = Outcome(name, seconds, completion(topic_word, held_out), diversity(top_words(topic_word)))
     print(outcome)
     return outcome
 
@@ -130,7 +115,7 @@ def completion(topic_word: np.ndarray, bags: Bags) -> float:
 
 def page(fitted: Bags, held_out: Bags, outcomes: list[Outcome]) -> str:
     lines = [
-        "# LDA: tomotopy against gensim\n",
+        "## LDA: tomotopy against gensim\n",
         "Written by `benchmarks/topics.py`; do not edit. "
         f"tomotopy {version('tomotopy')}, gensim {version('gensim')}, Python {platform.python_version()}, one thread. "
         "Times are the processor's.\n",
@@ -140,17 +125,11 @@ def page(fitted: Bags, held_out: Bags, outcomes: list[Outcome]) -> str:
         "Priors, fitted meanwhile by both, begin differently: 0.1 for the topics of a document by tomotopy "
         "(`auto` by gensim's `LdaModel`, from 1/100), 0.01 for the words of a topic. "
         "*Held-out*: log-likelihood per word of every second "
-        f"word of a passage, whose topics are found from its other words by {ROUNDS} rounds of the same EM for all. "
-        "Coherence: of ten words per topic, on what was fitted, as some of them do not occur in the other half: "
-        "so the held-out column is the one to compare by.\n",
-        "| | seconds | held-out log-likelihood per word | c_npmi | c_v | diversity |",
-        "|---|---:|---:|---:|---:|---:|",
+        f"word of a passage, whose topics are found from its other words by {ROUNDS} rounds of the same EM for all.\n",
+        "| | seconds | held-out log-likelihood per word | diversity |",
+        "|---|---:|---:|---:|",
     ]
-    lines += [
-        f"| {one.name} | {one.seconds:.1f} | {one.held_out:.3f} | {one.c_npmi:.3f} | {one.c_v:.3f} "
-        f"| {one.diversity:.2f} |"
-        for one in outcomes
-    ]
+    lines += [f"| {one.name} | {one.seconds:.1f} | {one.held_out:.3f} | {one.diversity:.2f} |" for one in outcomes]
     return "\n".join(lines) + "\n"
 
 

@@ -9,7 +9,7 @@ import pytest
 import topicscope as ts
 from topicscope.cli import COMMANDS
 
-PACKAGES = {"measure", "paper", "settings", "synthetic", "theory"}
+PACKAGES = {"measure", "papers", "settings", "synthetic", "theory"}
 
 
 def test_every_public_name_is_there_and_no_other() -> None:

@@ -17,21 +17,24 @@ from topicscope.settings.toml import dump_settings
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> ts.RunFolder:
+def run(tmp_path_factory: pytest.TempPathFactory) -> ts.Run:
     folder = tmp_path_factory.mktemp("python")
     (folder / "small.toml").write_text(dump_settings(small_settings()))
     return ts.train(str(folder / "small.toml"), str(folder / "run"))
 
 
-def test_paths_may_be_text_everywhere(run: ts.RunFolder, tmp_path: Path) -> None:
-    assert ts.RunFolder(str(run.path)).metrics() == run.metrics()
-    assert ts.check(str(run.path)) == ts.check(run.path)
-    assert ts.load_settings(str(run.settings_path)) == run.settings()
+def test_paths_may_be_text_everywhere(run: ts.Run, tmp_path: Path) -> None:
+    # A run is named by its folder.
+    folder = Path(run.name)
+    assert str(ts.read_run(run.name).rows()) == str(ts.read_run(folder).rows()) == str(run.rows())
+    assert ts.check(run.name).to_dict() == ts.check(folder).to_dict()
+    assert ts.load_settings(str(folder / "settings.toml")) == run.settings
     # One folder is a list of one.
-    page = ts.report(str(run.path), str(tmp_path / "page.html"))
-    assert page.read_text(encoding="utf-8") == ts.report([run.path], tmp_path / "same.html").read_text(encoding="utf-8")
-    (ensemble,) = ts.train_ensemble(ts.Ensemble(settings=small_settings(), seeds=(3,)), str(tmp_path / "runs")).values()
-    assert ensemble.settings().seed == 3
+    page = ts.report(run.name, str(tmp_path / "page.html"))
+    assert page.read_text(encoding="utf-8") == ts.report([folder], tmp_path / "same.html").read_text(encoding="utf-8")
+    several = ts.train(small_settings(), str(tmp_path / "several"), seeds=(3, 5))
+    assert several.seeds == (3, 5)
+    assert several.weights["value"].shape == (2, 1, 7, 7)
     assert ts.landscape(points=3, out=str(tmp_path / "landscape")).loss.shape == (3, 3)
 
 
@@ -64,7 +67,6 @@ SAME = [
     'Training(schedule="two-stage").schedule == "two_stage"',
     "Data(topics=np.int64(4), dirichlet=np.float64(0.2)) == Data(topics=4, dirichlet=(0.2,))",
     "type(Data(topics=np.int64(4)).topics) is int",
-    "ts.Ensemble(settings=SMALL, seeds=3, learning_rates=1).learning_rates == (1.0,)",
     'ts.Sweep(vary={"training.steps": [3, 4]}, seeds=2).seeds == (0, 1)',
 ]
 
@@ -77,13 +79,13 @@ WRONG = {
     'ts.report("x", "page.html")': "x does not exist",
     'ts.report(3, "page.html")': "folders = 3 is not allowed: give one or a list of them.",
     'ts.report(["x"], 3)': "out = 3 is not allowed: give a path.",
-    "ts.RunFolder(None)": "path = None is not allowed: give a path.",
-    'ts.RunFolder("x").settings()': "x/settings.toml cannot be read (No such file or directory)",
+    "ts.read_run(None)": "folder = None is not allowed: give a path.",
+    'ts.read_run("x")': "x/settings.toml cannot be read (No such file or directory)",
     'ts.train(3, "x")': "settings = 3 is not allowed: give a path.",
     "ts.train(SMALL, 3)": "out = 3 is not allowed: give a path.",
     'ts.sweep("x.toml", "x")': "x.toml cannot be read",
     'ts.sweep(3, "x")': "sweep = 3 is not allowed: give a path.",
-    "ts.Settings(data=3)": "data = 3 is not allowed: give a Data, or a dictionary of its settings.",
+    "ts.Settings(data=3)": "data = 3 is not allowed: give a table, [data] in TOML or a dictionary in Python.",
     'ts.Settings(data={"topcs": 3})': "data.topcs is not a setting: did you mean data.topics?",
     'ts.Settings(data={"topics": "3"})': 'data.topics = "3" is not allowed: give a whole number.',
     "Data(topics=2.5)": "data.topics = 2.5 is not allowed: give a whole number.",
@@ -91,11 +93,10 @@ WRONG = {
     "Data(length=100)": "data.length = 100 is not allowed: give a list of 2 whole numbers.",
     'Training(learning_rate="0.1")': 'training.learning_rate = "0.1" is not allowed: give a number.',
     'Training(loss="hinge")': 'training.loss = "hinge" is not allowed: give one of cross_entropy, squared.',
-    'Model(value="zero")': 'model.value = "zero" is not allowed: give a Part, or a dictionary of its settings.',
-    'ts.Ensemble(settings=SMALL, seeds="3")': 'seeds = "3" is not allowed: give a whole number.',
-    'ts.train_ensemble(SMALL, "x")': "ensemble is not allowed: give Ensemble(settings=…, seeds=(0, 1, …))",
+    'Model(value="zero")': 'model.value = "zero" is not allowed: give a table, [model.value] in TOML or a dictionary',
+    'ts.train(SMALL, "x", seeds=(1, 1))': "seeds = [1, 1] is not allowed: give each one once.",
     'ts.Sweep(vary={"training.steps": 3})': "vary.training.steps = 3 is not allowed: give a list of values",
-    'ts.Sweep(vary="training.steps")': 'vary = "training.steps" is not allowed: give a dictionary of lists and ranges.',
+    'ts.Sweep(vary="training.steps")': 'vary = "training.steps" is not allowed: give a dictionary.',
     'ts.probe("./no-such-model", out="probe")': "model ./no-such-model is neither a folder nor a possible name",
     'ts.probe(3, out="x")': "models = 3 is not allowed: give one or a list of them.",
     'ts.reproduce("x", only="nothing-like-it")': "nothing-like-it",
@@ -123,19 +124,18 @@ def test_python_takes_what_people_give_it_and_what_is_wrong_is_one_sentence(tmp_
     assert not (tmp_path / "x").exists()
 
 
-def test_results_become_frames_and_tables(run: ts.RunFolder) -> None:
+def test_results_become_frames_and_tables(run: ts.Run) -> None:
     pandas = pytest.importorskip("pandas")
     frame = run.to_frame()
     assert isinstance(frame, pandas.DataFrame)
-    assert frame["step"].tolist() == [row["step"] for row in run.metrics()]
-    assert frame["norm.value"].tolist() == [row["norm"]["value"][0] for row in run.metrics()]
-    checked = ts.check(run.path)
+    assert frame["step"].tolist() == run.steps.tolist()
+    assert frame["norm/value"].tolist() == run.metrics["norm/value"][0, :, 0].tolist()
+    checked = ts.check(run.name)
     assert checked.to_frame()["source"].tolist() == [checked.source]
     assert checked._repr_html_().startswith("<table>")
-    assert "norm of value" in run._repr_html_()
 
 
-def test_frames_need_pandas_and_say_so(run: ts.RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frames_need_pandas_and_say_so(run: ts.Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(InputError, match=r"^to_frame needs pandas: pip install pandas\.$"):
         run.to_frame()
@@ -152,8 +152,8 @@ def test_progress_in_a_notebook_shows_the_norms_as_they_grow(tmp_path: Path, mon
     run = ts.train(small_settings(), tmp_path / "run", progress=True)
     assert len(shown) > 3
     assert shown[0].startswith("<p>step 0 of 12</p>")
-    assert shown[-1] == live_html(run.metrics(), 12, 12)
-    first, last = (row["norm"]["value"][0] for row in (run.metrics()[0], run.metrics()[-1]))
+    assert shown[-1] == live_html(run, 12)
+    first, last = run.metrics["norm/value"][0, [0, -1], 0]
     assert f"{first:.4g} → {last:.4g}" in shown[-1]
 
 

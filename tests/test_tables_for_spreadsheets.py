@@ -16,11 +16,13 @@ import pytest
 from matplotlib.figure import Figure
 
 import topicscope
-from topicscope.commands.probe import ProbeFolder
-from topicscope.commands.reproduce import _table as claims_table
-from topicscope.files import read_table, table_rows_of, table_text
+from support.page_material import made_claim
+from topicscope.probing.folder import ProbeFolder
 from topicscope.probing.topics import read_pairs, word_topics
-from topicscope.reporting.figures import Drawn, save_figure
+from topicscope.records import TopicWord
+from topicscope.reporting.figures import save_figure
+from topicscope.reporting.verdicts import table
+from topicscope.store import read_table, table_rows_of, table_text
 
 FORMULAS = ("=1+1", "+cmd", "-2+3", "@sum", "\tx", "\rx", "=HYPERLINK(1)", "'=1", "--x")
 NUMBERS = ("-1", "+2", "-0.5", "-1e-05", "1e300", "-inf", "nan")
@@ -67,11 +69,13 @@ def test_numbers_are_written_as_numbers() -> None:
 
 
 def test_tables_of_claims_figures_probes_and_topics_are_escaped_on_disk(tmp_path: Path) -> None:
-    check_harmless(claims_table([{"id": "=1+1", "value": -1.5, "more": {"@": "=2"}}]), "=1+1")
-    save_figure(Drawn(Figure(), [{"name": "@sum", "value": -0.5}]), tmp_path / "figure")
+    check_harmless(table_text(table([made_claim("a", "Figure 2", -1.5, statement="=1+1")])), "=1+1")
+    figure = Figure()
+    figure.subplots().plot([1.0], label="@sum")
+    save_figure(figure, tmp_path / "figure")
     check_harmless((tmp_path / "figure.csv").read_text(), "@sum")
     folder = ProbeFolder(tmp_path)
-    folder.write_topics([{"tokenizer": "-x", "length": 20, "fraction": 0.1, "word": "=1+1", "topic": 0}])
+    folder.add_topics([TopicWord(tokenizer="-x", length=20, fraction=0.1, topic="0", word="=1+1")])
     check_harmless((tmp_path / "topics.csv").read_text(), "=1+1", "-x")
     assert read_table(tmp_path / "topics.csv", ["word"], "")[0]["word"] == "=1+1"
     # A topic model of somebody else's, with scikit-learn's attribute.
@@ -91,4 +95,4 @@ def test_nobody_writes_a_table_by_himself() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Attribute) and node.attr in ("writer", "DictWriter", "to_csv", "write_csv")
     }
-    assert writers == {"files.py"}
+    assert writers == {"store.py"}

@@ -2,8 +2,7 @@
 
     python tools/portable.py                 every processor that this one can stand in for
     python tools/portable.py --as Haswell    one of them
-    python tools/portable.py --one           one that is not this machine's own, chosen by the commit
-    python tools/portable.py --one tests/theory     with words for pytest, here a folder
+    python tools/portable.py tests/theory    with words for pytest, here a folder
 
 OpenBLAS (in NumPy and SciPy), MKL and ATen (in PyTorch) and NumPy's own loops choose their code by the processor, and
 each can be told to take another's. Only what the processor at hand has the instructions for can be run.
@@ -74,18 +73,12 @@ print(*sorted(names), torch.backends.cpu.get_cpu_capability().lower())
 def main() -> int:
     """Run pytest once per processor; exit with 1 if a test failed on any."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    chosen = options.add_mutually_exclusive_group()
-    chosen.add_argument("--as", dest="name", choices=[processor.name for processor in PROCESSORS])
-    chosen.add_argument("--one", action="store_true")
+    options.add_argument("--as", dest="name", choices=[processor.name for processor in PROCESSORS])
     given, words = options.parse_known_args()
     flags = instructions()
     runnable = [processor for processor in PROCESSORS if processor.needs <= flags]
     if given.name:
         runnable = [processor for processor in runnable if processor.name == given.name]
-    elif given.one:
-        own = computed_as({})[0]
-        foreign = [processor for processor in runnable if processor.name != own]
-        runnable = foreign and [foreign[commit() % len(foreign)]]
     if not runnable:
         print("this processor can stand in for no other of the list: nothing is run.", file=sys.stderr)
     return max([run(processor, words) for processor in runnable], default=0)
@@ -98,12 +91,6 @@ def instructions() -> frozenset[str]:
         return frozenset()
     lines = described.read_text(encoding="utf-8").splitlines()
     return frozenset(next((line for line in lines if line.startswith("flags")), "").split())
-
-
-def commit() -> int:
-    """The commit as a number, so that a failure comes again when the same commit is tested again; 0 without git."""
-    found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    return int(found.stdout.strip() or "0", 16)
 
 
 def computed_as(environment: dict[str, str]) -> list[str]:

@@ -36,7 +36,7 @@ MILESTONES = {"run_backward", "_fused_adam_", "linear", "over_seeds", "interval_
 # Of each walk: the file that holds its result, and the command that writes it; {out} and {tiny} are folders.
 WALKS = {
     "train": (
-        "metrics.jsonl",
+        "run.safetensors",
         "train --out {out} --training.steps 2 --training.log-every 1 --training.snapshots 1 --data.documents 100",
     ),
     "reproduce": (

@@ -1,8 +1,8 @@
 """topicscope: how transformers learn topic structure, checked against theory.
 
 ``import topicscope as ts`` offers the verbs under the names of the commands (``ts.train``, ``ts.check``, ``ts.sweep``,
-``ts.reproduce``, ``ts.landscape``, ``ts.playground``, ``ts.probe``, ``ts.report``, ``ts.demo``, ``ts.bench``), and the
-packages ``ts.theory``, ``ts.synthetic``, ``ts.measure``, ``ts.paper`` and ``ts.settings``. Nothing heavy is imported
+``ts.reproduce``, ``ts.landscape``, ``ts.playground``, ``ts.probe``, ``ts.report``, ``ts.demo``), and the
+packages ``ts.theory``, ``ts.synthetic``, ``ts.measure``, ``ts.papers`` and ``ts.settings``. Nothing heavy is imported
 until it is used.
 """
 
@@ -10,8 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from topicscope import measure, paper, settings, synthetic, theory
-    from topicscope.commands.bench import bench
+    from topicscope import measure, papers, settings, synthetic, theory
     from topicscope.commands.check import check
     from topicscope.commands.demo import demo
     from topicscope.commands.landscape import landscape
@@ -20,36 +19,34 @@ if TYPE_CHECKING:
     from topicscope.commands.report import report, show
     from topicscope.commands.reproduce import reproduce
     from topicscope.commands.sweep import sweep
-    from topicscope.commands.theory_setting import TheorySetting
     from topicscope.commands.train import train
+    from topicscope.measure.run import Run, read_run
     from topicscope.probing.topics import word_topics
     from topicscope.settings import Settings
     from topicscope.settings.sweep import Sweep, load_sweep
     from topicscope.settings.text import TextSettings
     from topicscope.settings.toml import load_settings
-    from topicscope.training.loop import Ensemble, train_ensemble
-    from topicscope.training.runs import RunFolder
+    from topicscope.theory.setting import TheorySetting
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Ensemble",
-    "RunFolder",
+    "Run",
     "Settings",
     "Sweep",
     "TextSettings",
     "TheorySetting",
     "__version__",
-    "bench",
     "check",
     "demo",
     "landscape",
     "load_settings",
     "load_sweep",
     "measure",
-    "paper",
+    "papers",
     "playground",
     "probe",
+    "read_run",
     "report",
     "reproduce",
     "settings",
@@ -58,23 +55,21 @@ __all__ = [
     "synthetic",
     "theory",
     "train",
-    "train_ensemble",
     "word_topics",
 ]
 
-_PACKAGES = {"measure", "paper", "settings", "synthetic", "theory"}
+_PACKAGES = {"measure", "papers", "settings", "synthetic", "theory"}
 # Where public names are that are neither packages nor verbs; a verb is in the command of its name.
 _MODULES = {
-    "Ensemble": "training.loop",
-    "RunFolder": "training.runs",
+    "Run": "measure.run",
     "Settings": "settings",
     "Sweep": "settings.sweep",
     "TextSettings": "settings.text",
-    "TheorySetting": "commands.theory_setting",
+    "TheorySetting": "theory.setting",
     "load_settings": "settings.toml",
     "load_sweep": "settings.sweep",
+    "read_run": "measure.run",
     "show": "commands.report",
-    "train_ensemble": "training.loop",
     "word_topics": "probing.topics",
 }
 

@@ -11,7 +11,6 @@ from topicscope.errors import DivergedError, InputError, LostWorkError, is_out_o
 
 # The name of each sub-command, which is also that of its module, and what it does.
 COMMANDS = {
-    "bench": "measure a training step beside Hugging Face's",
     "check": "how far a matrix is from Lemma 1, Theorems 1 and 2 and the finite-document optimum",
     "demo": "train two small models in seconds, and write a page that shows them beside theory",
     "landscape": "exact loss over attention's weights α and β, its optimum and Theorem 3's interval",
@@ -25,15 +24,14 @@ COMMANDS = {
 }
 
 
-# What commands that Ctrl-C stops midway keep, and how to go on. The others keep nothing.
+# What commands that Ctrl-C stops midway keep, and how they resume. The others keep nothing.
 KEPT = {
-    "demo": "what was trained is kept, and the same command goes on from there",
-    "probe": "what was measured is kept, and the same command goes on from there",
-    "reproduce": "what was measured is kept, and the same command goes on from there",
-    "sweep": "what was trained is kept, and the same command with --resume goes on from there",
-    "train": "what was finished is kept, and the same command with --resume goes on from its last checkpoint",
+    "demo": "what was trained is kept, and the same command resumes",
+    "probe": "what was measured is kept, and the same command resumes",
+    "reproduce": "what was measured is kept, and the same command resumes",
+    "sweep": "what was trained is kept, and the same command with --resume resumes",
+    "train": "what was finished is kept, and the same command with --resume resumes at its last checkpoint",
 }
-
 
 # The most characters of a sentence; a longer one, with a number of a thousand digits in it, loses its middle.
 LONGEST_SENTENCE = 2_000

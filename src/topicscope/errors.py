@@ -140,49 +140,22 @@ def listed(given: Any, name: str) -> tuple[Any, ...]:
     return tuple(given)
 
 
-# What other programs call a setting, and what it is called here (the last part of its name).
-SYNONYMS = {
-    "lr": "learning_rate", "rate": "learning_rate", "step_size": "learning_rate", "eta": "learning_rate",
-    "epochs": "steps", "iterations": "steps", "iters": "steps", "num_steps": "steps", "max_steps": "steps",
-    "batch_size": "batch", "bs": "batch", "optim": "optimizer", "optimiser": "optimizer", "opt": "optimizer",
-    "objective": "loss", "criterion": "loss", "wd": "weight_decay", "lambda": "l2", "regularization": "l2",
-    "scheduler": "decay", "lr_schedule": "decay", "stages": "schedule", "dtype": "precision",
-    "num_topics": "topics", "n_topics": "topics", "vocab": "words", "vocab_size": "words", "tau": "per_document",
-    "alpha": "dirichlet", "concentration": "dirichlet", "beta": "topic_words", "topic_word": "topic_words",
-    "lengths": "length", "mask_prob": "mask", "mask_probability": "mask", "p_mask": "mask", "p_keep": "keep",
-    "p_random": "random", "d": "dimension", "d_model": "dimension", "hidden": "dimension", "width": "dimension",
-    "n_layers": "layers", "num_layers": "layers", "depth": "layers", "n_heads": "heads", "num_heads": "heads",
-    "init": "start", "std": "scale", "init_scale": "scale", "freeze": "train", "trainable": "train",
-    "random_seed": "seed", "seeds": "seed",
-}  # fmt: skip
+def first_few(names: Sequence[str], most: int = 8) -> str:
+    """Names for a sentence; of many, the first few and how many more there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def nearest(name: str, names: Sequence[str], *, cutoff: float = 0.7) -> str | None:
-    """Which of these dotted names is meant, by spelling or meaning, with or without its section; None if none is.
-
-    A missing or superfluous ending comes before other similarity: ``training.step`` is ``training.steps``.
-    """
+def nearest(name: str, names: Sequence[str]) -> str | None:
+    """Which of these dotted names is meant, by spelling, with or without its section; None if none is near."""
     section, _, last = name.rpartition(".")
-    by_last_word = {each.rpartition(".")[2]: each for each in reversed(names)}
     # In the section that was named, if it is there; ``value.start`` is ``model.value.start``.
-    inside = [each for each in names if section and f".{each.rpartition('.')[0]}".endswith(f".{section}")]
-    within = {each.rpartition(".")[2]: each for each in reversed(inside)}
-    for known in (within, by_last_word):
-        for word in (last, SYNONYMS.get(last, "")):
-            if begun := [each for each in known if each == word or _is_begun(each, word)]:
-                return known[min(begun, key=len)]
-    if spelled := difflib.get_close_matches(last, within, n=1, cutoff=0.75):
-        return within[spelled[0]]
-    close = difflib.get_close_matches(name, names, n=1, cutoff=max(cutoff, 0.8))
-    bare = difflib.get_close_matches(last, by_last_word, n=1, cutoff=max(cutoff, 0.8))
-    anything = difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
-    return next(iter([*close, *(by_last_word[word] for word in bare), *anything]), None)
-
-
-def _is_begun(whole: str, part: str) -> bool:
-    """Whether two names differ by an ending of a letter or two."""
-    short, long = sorted((whole, part), key=len)
-    return len(short) >= 3 and long.startswith(short) and len(long) - len(short) <= 2
+    inside = [known for known in names if section and f".{known.rpartition('.')[0]}".endswith(f".{section}")]
+    for candidates, cutoff in ((inside, 0.6), (names, 0.75)):
+        by_last_word = {known.rpartition(".")[2]: known for known in reversed(candidates)}
+        if close := difflib.get_close_matches(last, by_last_word, n=1, cutoff=cutoff):
+            return by_last_word[close[0]]
+    return None if inside else next(iter(difflib.get_close_matches(name, names, n=1, cutoff=0.7)), None)
 
 
 def import_for_language(module: str, need: str) -> Any:

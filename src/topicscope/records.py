@@ -4,471 +4,361 @@ Each reader returns the file's content as plain rows and arrays, or raises an ``
 ``TypedDict`` declares the keys that the code relies on, with their types; older and newer versions may have other keys
 beside them. A caller that can go on without a file catches the error, which has the path and the reason.
 
-    run folder        settings.toml  metrics.jsonl  reference.json  versions.json  snapshots.safetensors
+    run folder        settings.toml  run.safetensors (``measure.run``)  reference.json  versions.json
     run on text       passages/passages.json, beside these
-    reproduce         claims.json  progress.json  settings.json  runs/…/trained.safetensors  landscapes.json, .npz
+    reproduce         claims.json  article.json  settings.json  runs/…/run.safetensors  landscapes.json, .npz
     probe             probe.json  probe-settings.json  comparisons.json  corpus.json  words.json  topics.csv
                       topics-…/topics.json
     sweep, landscape  sweep.csv; landscape.json, .npz
 """
 
+import dataclasses
 import json
-import re
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Required, TypedDict
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from msgspec import Meta
+from msgspec import Meta, Struct, structs
 
-from topicscope.errors import UnreadableError
-from topicscope.files import (
-    Row,
-    checked,
-    checked_json,
+from topicscope.errors import UnreadableError, first_few
+from topicscope.store import (
+    flat_row,
+    frame_of,
     read_arrays,
-    read_json,
-    read_json_lines,
+    read_struct,
+    read_struct_table,
     read_table,
-    read_tensors,
-    read_toml,
+    table_html,
 )
 
 Number = float | None
 Count = Annotated[int, Meta(ge=0)]
 # The name of a file inside a folder, not a way out of it.
 Name = Annotated[str, Meta(pattern=r"^[^/\\]*$")]
-Snapshot = dict[str, np.ndarray]
+Arrays = dict[str, np.ndarray]
+
+
+# What a verb returns.
+
+
+class Result:
+    """A dataclass of numbers and arrays: its numbers for JSON, as a pandas frame, and as a table in notebooks.
+
+    Arrays are in files, and in attributes; they are no part of the numbers.
+    """
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        values: dict[str, Any] = plain(self)
+        return values
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of a frame; by default one, with all numbers by dotted names such as ``finite.same_word``."""
+        return [flat_row(self.to_dict())]
+
+    def to_frame(self) -> Any:
+        """The rows as a pandas DataFrame."""
+        return frame_of(self.rows())
+
+    def _repr_html_(self) -> str:
+        numbers = flat_row({name: part for name, part in self.to_dict().items() if isinstance(part, dict)})
+        return table_html(("quantity", "value"), list(numbers.items()), str(self))
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses and structs as dictionaries, without their arrays; paths as text."""
+    if dataclasses.is_dataclass(value):
+        names = [field.name for field in dataclasses.fields(value)]
+    elif isinstance(value, Struct):
+        names = list(value.__struct_fields__)
+    elif isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items() if not _is_array(item)}
+    elif isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    elif isinstance(value, np.generic):
+        return value.item()
+    else:
+        return str(value) if isinstance(value, Path) else value
+    return {name: plain(item) for name in names if not _is_array(item := getattr(value, name))}
+
+
+def _is_array(value: Any) -> bool:
+    several = isinstance(value, Mapping) and bool(value)
+    return isinstance(value, np.ndarray) or (several and all(isinstance(item, np.ndarray) for item in value.values()))
 
 
 # A comparison whose p is below this is distinguished from chance.
 SIGNIFICANT = 0.05
 
 
-class Comparison(TypedDict, total=False):
-    """Same- against different-topic averages; null where a number is not defined."""
+# What ``probe`` writes. These structs are what measures return, files hold, and pages and tables show.
 
-    same: Number
-    different: Number
+
+class Comparison(Struct, frozen=True, kw_only=True):
+    """Averages over same-topic and different-topic pairs, and how they compare; None for what is not defined.
+
+    Intervals are 95 % percentile intervals over the replicates that have pairs of both kinds, None if fewer than half
+    have: with few topics, some replicates draw only one of them and have no pair of two (``replicates_left_out`` counts
+    them). ``ratio`` and its interval are None unless the interval of the denominator (the denominator itself, if it has
+    none) is above 0: around 0 the ratio may be any number, and below it is meaningless. ``ratio_note`` says which it
+    is, or how many replicates have no pair.
+    """
+
+    same: Number = None
+    different: Number = None
+    ratio: Number = None
+    low: Number = None
+    high: Number = None
+    difference: Number = None
+    difference_low: Number = None
+    difference_high: Number = None
+    auc: Number = None
+    auc_low: Number = None
+    auc_high: Number = None
+    p: Number = None
+    ratio_note: str | None = None
+    replicates_left_out: int = 0
+
+
+class Ratio(Struct, frozen=True, kw_only=True):
+    """A ratio with its 95 % interval."""
+
+    ratio: Number = None
+    low: Number = None
+    high: Number = None
+
+
+class Sides(Struct, frozen=True, kw_only=True):
+    """Averages over same-topic and over different-topic pairs alone."""
+
+    same: Number = None
+    different: Number = None
+
+
+class PairCounts(Struct, frozen=True, kw_only=True):
+    """How many pairs of positions of each class there are."""
+
+    same_word: float = 0.0
+    same: float = 0.0
+    different: float = 0.0
+
+
+class AttentionComparison(Comparison, frozen=True, kw_only=True):
+    """A model's attention, averaged over layers and heads."""
+
+    same_word: Number = None
+    """The average over pairs of positions that hold the same word."""
+
+    pairs: PairCounts = PairCounts()
+
+
+class LayerAttention(Comparison, frozen=True, kw_only=True):
+    """The attention of one layer, averaged over its heads."""
+
+    layer: Count = 0
+    """The network's own number, from 1."""
+
+
+class HeadComparison(Comparison, frozen=True, kw_only=True):
+    """One head; ``p`` is corrected for all layers and heads by the maximum statistic."""
+
+    layer: Count = 0
+    head: Count = 0
+    """Its number in the layer, from 1."""
+
+    p_single: Number = None
+    """The head's own p, not corrected."""
+
+    q: Number = None
+    """The false discovery rate."""
+
+    matched: Ratio = Ratio()
+    """The ratio among pairs of positions that are equally far apart."""
+
+    examples: list[str] = []
+    """The same-topic pairs of words that it connects most."""
+
+
+class MatchedComparison(Comparison, frozen=True, kw_only=True):
+    """Same- against different-topic pairs that are alike in co-occurrence and frequency (attention: and distance)."""
+
+    share: Number = None
+    """The share of same-topic pairs that have a match."""
+
+    co_occurrence: Sides = Sides()
+    """How often matched pairs co-occur; equal numbers mean that no difference is left."""
+
+
+class LayerComparison(Comparison, frozen=True, kw_only=True):
+    """Hidden states of one layer; ``p`` is not corrected."""
+
+    p_all_layers: Number = None
+    """p corrected for all layers by the maximum statistic."""
+
+
+class TopicComparison(Comparison, frozen=True, kw_only=True):
+    """The pairs of one topic's words against pairs of one of them and a word of another topic."""
+
+    q: Number = None
+    """The false discovery rate among all topics."""
+
+
+class HiddenLayer(Struct, frozen=True, kw_only=True):
+    """Similarity of words' hidden states in different passages, in one layer; 0 is the embedding layer's output."""
+
+    layer: Count
+    words: Count
+    cosine: LayerComparison
+    centred_cosine: LayerComparison
+    """After the layer's mean vector was subtracted."""
+
+
+class TopicRow(Struct, frozen=True, kw_only=True):
+    """One topic: its likeliest words, how many words it keeps, and how far they stand out."""
+
+    topic: str | int
+    words: list[str]
+    kept: Count
+    cosine: TopicComparison
+    attention: TopicComparison | None = None
+    hidden: TopicComparison | None = None
+    hidden_layer: Count | None = None
+
+
+class TopPairs(Struct, frozen=True, kw_only=True):
+    """One row of Table 2: same-topic pairs, and the pairs of any words that co-occur most.
+
+    In both comparisons ``different`` stands for the top pairs. Their intervals are over words (each counts a Poisson(1)
+    number of times, a pair the product of its words'), since chance may decide which words a topic or the list has,
+    and in addition over LDA seeds.
+    """
+
+    pairs: Count
+    """How many top pairs."""
+
+    same_topic: Number
+    """The share of the top pairs that are same-topic pairs themselves, averaged over LDA seeds."""
+
+    attention: Comparison
+    cosine: Comparison
+
+
+class MatchedPairs(Struct, frozen=True, kw_only=True):
+    """The matched comparisons of a row."""
+
+    attention: MatchedComparison
+    cosine: MatchedComparison
+
+
+class ProbeRow(Struct, frozen=True, kw_only=True):
+    """A row of probe.json: topic structure of a model at one threshold, assignment and embedding."""
+
+    model: str
+    revision: str | None
+    fraction: Number = None
+    """The ambiguity threshold; None for a user's own topics."""
+
+    assignment: str
+    embedding: str
+    centred: bool = False
+    words: Count = 0
+    topics: Count = 0
+    cosine: Comparison | None = None
+    dot: Comparison | None = None
+    attention: AttentionComparison | None = None
+    attention_by_layer: list[LayerAttention] = []
+    attention_by_layer_head: list[list[HeadComparison]] = []
+    hidden_by_layer: list[HiddenLayer] | None = None
+    by_topic: list[TopicRow] | None = None
+    """At the largest threshold of each assignment."""
+
+    over_largest_threshold: dict[str, Ratio] | None = None
+    """By measure, how many times as large the ratio is as that of the largest threshold; None for the largest."""
+
+    top_co_occurring: TopPairs | None = None
+    matched: MatchedPairs | None = None
+    causal: bool = False
+    sink: list[list[float]] | None = None
+    """For a causal model, each head's attention to the first token."""
+
+    lda_seeds: Count = 0
+    articles: Count = 0
+    passages: Count = 0
+    corpus: str = ""
+    corpus_digest: str = ""
+    tokenizer: str = ""
+    length: Count = 0
+    fitted_on: str | None = None
+    label: str | None = None
+    """What tables and figures call the model."""
+
+    @property
+    def title(self) -> str:
+        """Name and checkpoint, as in comparisons.json."""
+        return f"{self.model} {self.revision or ''}".strip()
+
+    def __post_init__(self) -> None:
+        for name in ("attention_by_layer_head", "sink"):
+            if len({len(layer) for layer in getattr(self, name) or ()}) > 1:
+                raise ValueError(f"{name} does not have the same number of heads in each layer")
+
+
+class HeadRow(Struct, frozen=True, kw_only=True):
+    """A row of heads.csv: one head at one threshold and assignment; heads do not depend on the embedding."""
+
+    model: str
+    revision: str | None
+    fraction: Number
+    assignment: str
+    layer: Count
+    head: Count
     ratio: Number
     low: Number
     high: Number
-    difference: Number
-    difference_low: Number
-    difference_high: Number
-    auc: Number
-    auc_low: Number
-    auc_high: Number
     p: Number
-    ratio_note: str | None
+    p_single: Number
+    q: Number
+    distance_matched_ratio: Number
+    distance_matched_low: Number
+    distance_matched_high: Number
+    sink: Number
+    examples: str
 
 
-# Run folders.
+class TopicWord(Struct, frozen=True, kw_only=True):
+    """A row of topics.csv: a word with one of its topics, at one threshold and assignment."""
 
+    tokenizer: str = ""
+    length: Count = 0
+    seed: int | None = None
+    fraction: Annotated[float, Meta(gt=0, lt=1)] | None = None
+    """None for a user's own topics."""
 
-class _DataTable(TypedDict, total=False):
-    topics: Count
-    words: Count
-    corpus: str
+    assignment: str = ""
+    topic: str
+    word: str
 
 
-class _ModelTable(TypedDict, total=False):
-    layers: Count
-    heads: Count
-    width: Count
+class CorpusRow(Struct, frozen=True, kw_only=True):
+    """A row of corpus.json: how a tokenizer cut the corpus at one passage length, and how good the topics are."""
 
-
-class _TrainingTable(TypedDict, total=False):
-    steps: Required[Count]
-    learning_rate: float
-
-
-class RunSettings(TypedDict, total=False):
-    """What a page shows of a run's settings."""
-
-    data: Required[_DataTable]
-    model: Required[_ModelTable]
-    training: Required[_TrainingTable]
-    seed: Count
-
-
-class Structure(TypedDict, total=False):
-    """Topic structure at a step of a run on text."""
-
-    embedding_layer: Comparison
-    embedding_matrix: Comparison
-    attention: Comparison
-    attention_by_layer: list[Comparison]
-    attention_by_layer_head: list[list[Comparison]]
-
-
-class Contrast(TypedDict, total=False):
-    """Same- minus different-topic averages of W^E⊤ W^V W^E in each layer, and of W^E⊤ W^E."""
-
-    value: list[Number]
-    embedding: Number
-
-
-class LoggedStep(TypedDict):
-    """What is needed of a logged step to go on with a run."""
-
-    step: Count
-
-
-class MetricsRow(LoggedStep, total=False):
-    """A logged step; norms are by part, one per layer."""
-
-    loss: float
-    penalty: float
-    validation_loss: Number
-    learning_rate: float
-    norm: dict[str, list[float]]
-    rotation: list[Number] | None
-    contrast: Contrast
-    attention: dict[str, Number]
-    modes: dict[str, dict[str, float]]
-    uniform_gain: Number
-    head_norm: dict[str, list[list[float]]]
-    gradient_norm: dict[str, list[float]]
-    topics: Structure | None
-
-
-class _Level(TypedDict, total=False):
-    loss: Required[Number]
-    low: Number
-    high: Number
-    reason: str
-
-
-class _Said(TypedDict, total=False):
-    what: str
-    reason: str
-
-
-class PredictedStages(TypedDict):
-    """The predicted step at which attention takes off, norms over steps, and what they are or why there are none."""
-
-    take_off: float | None
-    steps: list[float]
-    norms: dict[str, list[float]]
-    note: str
-
-
-class Reference(TypedDict, total=False):
-    """Losses to compare a run with, and what its matrices are compared with or why with nothing."""
-
-    bayes_floor: Required[_Level]
-    uniform_attention_optimum: _Level
-    theorem_2: _Level
-    matrices: dict[str, _Said]
-    stages: PredictedStages
-
-
-class _Member(TypedDict):
-    seed: int
-    learning_rate: float
-
-
-class Versions(TypedDict, total=False):
-    """What a run was made with, besides versions of packages by name.
-
-    ``together`` are the runs trained with it, ``earlier_steps`` the numbers of steps it was meant to have before it
-    was made longer.
-    """
-
-    seed: int
-    threads: int
-    together: list[_Member]
-    earlier_steps: list[Count]
-
-
-class PassagesAbout(TypedDict, total=False):
-    """How passages were cut from a corpus, and which parts of it could not be read."""
-
-    source: Required[str]
-    problems: Required[dict[str, int | str | list[str]]]
-    tokens: Count
-    passages: Count
-    documents: Count
-    words: Count
-    words_whole: Count
-    language: str | None
-    digest: str
-
-
-def read_run_settings(path: Path) -> Row:
-    """The table of a run's settings.toml, whichever version wrote it; ``settings.toml`` turns it into settings."""
-    remedy = "give the folder of a run"
-    table = read_toml(path, remedy)
-    try:
-        text = json.dumps(table, default=str, allow_nan=False)
-    except ValueError:
-        raise UnreadableError(path, "it has a number that is not finite", remedy) from None
-    return checked_json(text.encode(), RunSettings, path, remedy)
-
-
-def read_metrics(path: Path, schema: Any = MetricsRow) -> list[Row]:
-    """Rows of a metrics.jsonl, up to the first that was cut short or damaged; none if there is no file."""
-    return read_json_lines(path, schema, "give the folder of a run")
-
-
-# A run's reference.json and versions.json, and the passages.json beside passages of a corpus.
-TRAIN_AGAIN = "remove it, and train with --resume to have it written again"
-read_reference = partial(read_json, schema=Reference, remedy=TRAIN_AGAIN)
-UNKNOWN = "remove it to go on without knowing what the run was begun with"
-read_versions = partial(read_json, schema=Versions, remedy=UNKNOWN)
-READ_AGAIN = "remove its folder, to have the corpus read again"
-read_passages_about = partial(read_json, schema=PassagesAbout, remedy=READ_AGAIN)
-read_several_token_words = partial(read_json, schema=list[tuple[str, list[Count]]], remedy=READ_AGAIN)
-
-
-def read_snapshots(path: Path) -> dict[int, Snapshot]:
-    """The snapshots' matrices by step and name, with steps in order; those of one name have one shape."""
-    remedy = "remove it, and train with --resume to have it made again"
-    found: dict[int, Snapshot] = {}
-    shapes: dict[str, tuple[int, ...]] = {}
-    for title, array in read_tensors(path, remedy).items():
-        match = re.fullmatch(r"(\d{1,18})/([^/]+)", title)
-        if not match:
-            raise UnreadableError(path, f'"{title}" is not the name of a snapshot, STEP/NAME', remedy)
-        step, name = int(match[1]), match[2]
-        if array.dtype.kind != "f" or not 2 <= array.ndim <= 3 or not array.size:
-            raise UnreadableError(path, f'"{title}" is not a matrix', remedy)
-        if array.dtype.itemsize > 4 and (np.abs(array[np.isfinite(array)]) > np.finfo(np.float32).max).any():
-            raise UnreadableError(path, f'"{title}" has numbers beyond single precision', remedy)
-        if shapes.setdefault(name, array.shape) != array.shape or (name == "attention" and len(array) != 3):
-            raise UnreadableError(path, f'"{title}" has the shape {array.shape}', remedy)
-        found.setdefault(step, {})[name] = array
-    return dict(sorted(found.items()))
-
-
-# What ``reproduce`` writes.
-
-
-class ClaimDiagnosis(TypedDict):
-    """Why a claim does not hold."""
-
-    cause: str
-    explanation: str
-    holds: str
-    see: list[str]
-
-
-class ClaimRow(TypedDict, total=False):
-    """A claim with its verdict."""
-
-    id: Required[str]
-    source: Required[str]
-    statement: Required[str]
-    expected: Required[float | str | None]
-    measured: Required[Number]
-    low: Number
-    high: Number
-    unit: str
-    verdict: Required[str]
-    verdict_corrected: str
-    verdict_before: str | None
-    asked_before: str | None
-    diagnosis: ClaimDiagnosis | None
-    sensitivity: dict[str, str] | None
-    kind: str
-    ours: bool
-    rule: str
-    seeds: Count
-    seconds: Number
-    figure: Name
-    details: dict[str, float | str | bool | None]
-
-
-class Progress(TypedDict):
-    """How many claims were asked for, and how many of them are measured."""
-
-    asked: Count
-    measured: Count
-
-
-class ReproduceSettings(TypedDict, total=False):
-    """Preset, seeds and models of a folder's claims."""
-
-    preset: str
-    seeds: int
-    seed: int
-    models: list[str]
-
-
-class _Film(TypedDict, total=False):
-    name: Required[str]
-    settings: Required[RunSettings]
-    seeds: Required[list[int]]
-    levels: Required[dict[str, Any]]
-    labels: Required[list[str]]
-    theory: Required[list[str]]
-    layers: list[int | None]
-
-
-AGAIN = "run topicscope reproduce again with the same --out to have it written again"
-
-
-# Rows of a claims.json, and the progress.json and settings.json beside it.
-read_claims = partial(read_json, schema=list[ClaimRow], remedy=AGAIN)
-read_progress = partial(read_json, schema=Progress, remedy=AGAIN)
-CLAIMS_LOST = "remove it if the claims there may be lost, or give another --out"
-read_reproduce_settings = partial(read_json, schema=ReproduceSettings, remedy=CLAIMS_LOST)
-
-
-def read_film(path: Path) -> tuple[Row, Snapshot]:
-    """A trained.safetensors, the matrices of an experiment over training: what they are, and the arrays."""
-    arrays = read_tensors(path, AGAIN)
-    about: Row = checked_json(_taken(arrays, "about", path).tobytes(), _Film, path, AGAIN)
-    places = range(len(about["labels"]))
-    if not len(about["theory"]) == len(about.get("layers", places)) == len(places):
-        raise UnreadableError(path, "it does not have one label per matrix", AGAIN)
-    seeds, rows, frames = len(about["seeds"]), _rows(arrays, "steps", path), _rows(arrays, "frame_steps", path)
-    tokens = _rows(arrays, "word_topics", path)
-    expected: dict[str, tuple[int, ...]] = {
-        "loss": (seeds, rows),
-        **{name: (seeds, rows) for name in arrays if name.startswith(("norms-", "stages-"))},
-        **{f"frames-{place}": (frames, tokens, tokens) for place in places},
-        **{f"classes-{place}": (seeds, frames, 5) for place in places},
-        **{name: (tokens, tokens) for name in arrays if name.startswith("theory-")},
-    }
-    for name, wanted in expected.items():
-        if (shape := _taken(arrays, name, path).shape) != wanted:
-            raise UnreadableError(path, f'"{name}" has the shape {shape}', AGAIN)
-    # Files from before layers were distinguished have no axis for them.
-    attention = _taken(arrays, "attention", path)
-    if attention.ndim not in (3, 4) or attention.shape[:2] != (seeds, frames) or attention.shape[-1] != 3:
-        raise UnreadableError(path, f'"attention" has the shape {attention.shape}', AGAIN)
-    return about, arrays
-
-
-def _taken(arrays: Snapshot, name: str, path: Path) -> np.ndarray:
-    if name not in arrays:
-        raise UnreadableError(path, f"it has no array {name}", AGAIN)
-    return arrays[name]
-
-
-def _rows(arrays: Snapshot, name: str, path: Path) -> int:
-    """How long a row of whole numbers is."""
-    array = _taken(arrays, name, path)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise UnreadableError(path, f'"{name}" is not a row of whole numbers', AGAIN)
-    return len(array)
-
-
-# Landscapes, of ``landscape`` (one) and ``reproduce`` (many).
-
-
-class Landscape(TypedDict, total=False):
-    """One of many landscapes: its setting, optimum and Theorem 3's interval."""
-
-    value: Required[str]
-    topics: Required[Count]
-    per_document: Required[Count]
-    words: Required[Count]
-    alpha: Required[float]
-    beta: Required[float]
-    loss: Required[float]
-    uniform: Required[float]
-    attained: Required[bool]
-    low: Number
-    high: Number
-    limit: Number
-
-
-class _Setting(TypedDict):
-    topics: Count
-    per_document: Count
-    words: Count
-
-
-class _Optimum(TypedDict):
-    alpha: float
-    beta: float
-    loss: float
-    loss_uniform: float
-    attained: bool
-
-
-class _Theorem3(TypedDict, total=False):
-    low: Number
-    high: Number
-    limit: Number
-
-
-class _OneLandscape(TypedDict):
-    value: str
-    setting: _Setting
-    optimum: _Optimum
-    theorem3: _Theorem3
-
-
-def read_landscape(folder: Path) -> tuple[Row, Snapshot]:
-    """A landscape.json, and ``alpha`` and ``loss`` of the landscape.npz beside it."""
-    remedy = "run topicscope landscape again into another folder"
-    path = folder / "landscape.npz"
-    about: Row = read_json(folder / "landscape.json", _OneLandscape, remedy)
-    arrays = read_arrays(path, ("alpha", "loss"), remedy)
-    if arrays["alpha"].ndim != 1 or arrays["loss"].shape != 2 * arrays["alpha"].shape:
-        raise UnreadableError(path, f'"loss" has the shape {arrays["loss"].shape}', remedy)
-    return about, arrays
-
-
-def read_landscapes(folder: Path) -> tuple[list[Row], Snapshot]:
-    """A landscapes.json, and ``weights`` and ``loss`` of each in the landscapes.npz beside it."""
-    path = folder / "landscapes.npz"
-    about: list[Row] = read_json(folder / "landscapes.json", list[Landscape], AGAIN)
-    arrays = read_arrays(path, ("weights", "loss"), AGAIN)
-    weights, loss = arrays["weights"], arrays["loss"]
-    if weights.ndim != 2 or len(weights) != len(about) or loss.shape != (*weights.shape, weights.shape[1]):
-        raise UnreadableError(path, f'"loss" has the shape {loss.shape}', AGAIN)
-    return about, arrays
-
-
-# What ``probe`` writes.
-
-
-class ProbeRow(TypedDict, total=False):
-    """Topic structure of a model at one threshold, assignment and embedding."""
-
-    model: Required[str]
-    revision: Required[str | None]
-    fraction: Number
-    assignment: Required[str]
-    embedding: Required[str]
-    centred: bool
-    words: Count
-    topics: Count
     tokenizer: str
+    tokenizer_name: str
     length: Count
-    cosine: Comparison | None
-    dot: Comparison | None
-    attention: Comparison | None
-    attention_by_layer_head: list[list[Comparison]] | None
-    sink: list[list[float]] | None
-    matched: dict[str, Comparison] | None
-    over_largest_threshold: dict[str, Any] | None
-    top_co_occurring: dict[str, Any] | None
+    source: str
+    articles: Count
+    passages: Count
+    measured: Count
+    problems: list[str]
+    words: Count
+    words_left_out: list[str]
+    words_without_attention: list[str]
+    topic_quality: dict[str, Number] | None
 
 
-class CorpusRow(TypedDict, total=False):
-    """How a tokenizer cut the corpus at one passage length."""
-
-    tokenizer: Required[str]
-    tokenizer_name: Required[str]
-    length: Required[Count]
-    source: Required[str]
-    articles: Required[Count]
-    passages: Required[Count]
-    measured: Required[Count]
-    problems: Required[list[str]]
-    words: Required[Count]
-    words_left_out: Required[list[str]]
-    words_without_attention: Required[list[str]]
-    topic_quality: Required[dict[str, Number] | None]
-
-
-class TopicMap(TypedDict):
+class TopicMap(Struct, frozen=True, kw_only=True):
     """Words of some topics in two dimensions, and the share of the variance that these hold."""
 
     words: list[str]
@@ -476,140 +366,594 @@ class TopicMap(TypedDict):
     places: list[tuple[float, float]]
     share: float
 
-
-class WordMap(TypedDict, total=False):
-    """Cosines of a few words in one model, and its topics' words in two dimensions."""
-
-    model: Required[str]
-    words: Required[list[str]]
-    cosine: Required[list[list[float]]]
-    label: str
-    left_out: list[str]
-    topic_map: TopicMap
+    def __post_init__(self) -> None:
+        if not len(self.words) == len(self.topics) == len(self.places):
+            raise ValueError("the topic map does not have a topic and a place for each word")
 
 
-class PairedRow(TypedDict, total=False):
-    """One measure of two models, compared on the same passages and topics."""
+class WordMap(Struct, frozen=True, kw_only=True):
+    """A row of words.json: cosines of a few words in one model, and its topics' words in two dimensions."""
 
-    model: Required[str]
-    against: Required[str]
-    fraction: Number
-    assignment: Required[str]
-    measure: Required[str]
-    layer: Count | None
-    ratio_of_ratios: Number
-    low: Number
-    high: Number
-    difference: Number
-    difference_low: Number
-    difference_high: Number
-    auc_difference: Number
-    auc_difference_low: Number
-    auc_difference_high: Number
-    p: Number
+    model: str
+    words: list[str]
+    left_out: list[str] = []
+    """Words that the tokenizer splits."""
+
+    cosine: list[list[float]]
+    topic_map: TopicMap | None = None
+    label: str | None = None
+
+    def __post_init__(self) -> None:
+        if [len(line) for line in self.cosine] != [len(self.words)] * len(self.words):
+            raise ValueError("it does not have a cosine for each pair of words")
 
 
-class _FittedTopics(TypedDict, total=False):
-    seed: Required[Count]
-    tokenizer: Required[str]
-    tokenizer_name: Required[str]
-    split: Required[bool]
-    corpus: str
-    passages: str
-    c_npmi: float
-    c_v: float
-    diversity: float
-    log_likelihood_per_word: float
+class PairedRow(Struct, frozen=True, kw_only=True):
+    """A row of comparisons.json: one measure of two models, compared on the same passages and topics."""
+
+    model: str
+    against: str
+    fraction: Number = None
+    assignment: str
+    measure: str
+    layer: Count | None = None
+    ratio_of_ratios: Number = None
+    low: Number = None
+    high: Number = None
+    difference: Number = None
+    difference_low: Number = None
+    difference_high: Number = None
+    auc_difference: Number = None
+    auc_difference_low: Number = None
+    auc_difference_high: Number = None
+    p: Number = None
 
 
-class _Fits(TypedDict):
-    fits: Annotated[list[_FittedTopics], Meta(min_length=1)]
+class ProbeResult(Struct, frozen=True, kw_only=True):
+    """What a probe found: rows of probe.json, corpus.json and words.json."""
+
+    rows: list[ProbeRow]
+    corpora: list[CorpusRow]
+    maps: list[WordMap]
+    """One for each model, in the order of ``models``."""
+
+    @property
+    def models(self) -> list[str]:
+        """Names of models with their checkpoints."""
+        return list(dict.fromkeys(row.title for row in self.rows))
+
+    def row(
+        self,
+        model: str,
+        fraction: float | None,
+        assignment: str = "one",
+        embedding: str = "layer",
+        *,
+        centred: bool = False,
+    ) -> ProbeRow:
+        """The row of a model at these settings."""
+        wanted = (model, fraction, assignment, embedding, centred)
+        [row] = [
+            row for row in self.rows if (row.title, row.fraction, row.assignment, row.embedding, row.centred) == wanted
+        ]
+        return row
+
+
+class TopicFit(Struct, frozen=True, kw_only=True):
+    """One fit of LDA, as topics.json describes it."""
+
+    seed: Count
+    tokenizer: str = ""
+    tokenizer_name: str = ""
+    merged: bool = False
+    several_tokens: bool = False
+    corpus: str = ""
+    passages: str = ""
+    split: bool = True
+    """Whether it saw one half of the articles."""
+
+    stop_words: str = ""
+    topics: Count = 0
+    iterations: Count = 0
+    words: Count = 0
+    passages_fitted: Count = 0
+    words_fitted: Count = 0
+    log_likelihood_per_word: Number = None
+    diversity: Number = None
+    c_npmi: Number = None
+
+
+class FittedTopicsFile(Struct, frozen=True, kw_only=True):
+    """A topics.json: the fits whose arrays are in the topics.safetensors beside it, and how good they are."""
+
+    fits: Annotated[list[TopicFit], Meta(min_length=1)]
+    quality: dict[str, Number] = {}
+
+
+# Run folders.
+
+
+class Level(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A loss to compare a run's with, or the reason why there is none."""
+
+    loss: Number = None
+    low: Number = None
+    high: Number = None
+    documents: Count | None = None
+    """How many documents it was estimated on."""
+
+    reason: str = ""
+
+
+class PredictedStages(Struct, frozen=True, kw_only=True):
+    """The predicted step at which attention takes off, norms over steps, and what they are or why there are none."""
+
+    take_off: Number = None
+    steps: list[float] = []
+    norms: dict[str, list[float]] = {}
+    note: str = ""
+
+
+class Reference(Struct, frozen=True, kw_only=True):
+    """What theory expects of a run."""
+
+    bayes_floor: Level = Level()
+    uniform_attention_optimum: Level = Level()
+    theorem_2: Level = Level()
+    matrices: dict[str, str] = {}
+    """What each matrix is compared with, or why with nothing."""
+
+    stages: PredictedStages = PredictedStages()
+
+
+class Versions(Struct, frozen=True, kw_only=True):
+    """What a run was made with."""
+
+    packages: dict[str, str]
+    python: str
+    machine: str
+    seeds: list[int]
+    threads: int
+    facts: dict[str, str] = {}
+    """What no setting contains: the engine or the device, and the passages of a corpus."""
+
+
+class ReadingProblems(Struct, kw_only=True):
+    """What went wrong while a corpus was read: counts that grow meanwhile."""
+
+    bad_encodings: Count = 0
+    """Documents with bytes that are not UTF-8; each such byte became U+FFFD."""
+
+    broken_lines: Count = 0
+    """Lines that are not a JSON object, and lines or rows whose text field holds no text; left out."""
+
+    lines_without_field: Count = 0
+    """JSON lines that lack the text's field; left out."""
+
+    first_without_field: str = ""
+    """What the first of them lacks, and what it has instead, in words."""
+
+    not_text: list[str] = []
+    """Files of a folder that are not text, or not in UTF-8; left out."""
+
+    redirects: Count = 0
+    """Pages of a dump that only point to another one; left out, as they should be."""
+
+    stubs: Count = 0
+    """Pages of a dump with too few words; left out, as they should be."""
+
+    def clear(self) -> None:
+        """Count from zero again."""
+        nothing = ReadingProblems()
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(nothing, name))
+
+    def sentences(self) -> list[str]:
+        """One sentence for each kind of problem that occurred. Redirects and stubs are no problem and have none."""
+        counted = {
+            "documents had bytes that are not UTF-8, shown as U+FFFD": self.bad_encodings,
+            "broken lines were left out": self.broken_lines,
+            f"lines were left out, because they lack {self.first_without_field}": self.lines_without_field,
+        }
+        sentences = [f"{count:,} {phrase}" for phrase, count in counted.items() if count]
+        if len(self.not_text) == 1:
+            sentences.append(f"1 file is not text in UTF-8 and was left out: {self.not_text[0]}")
+        elif self.not_text:
+            files = f"{len(self.not_text):,} files are not text in UTF-8 and were left out"
+            sentences.append(f"{files}: {first_few(self.not_text)}")
+        return sentences
+
+
+class PassagesFile(Struct, frozen=True, kw_only=True):
+    """A passages.json: what passages were cut from and how, and how many there are."""
+
+    version: Count = 0
+    corpus: str = ""
+    """The digest of the corpus and of how it is read."""
+
+    tokenizer: str = ""
+    """The digest of the tokenizer."""
+
+    length: Count = 0
+    every: Count = 1
+    several_tokens: bool = False
+    """Whether words of several tokens count as words too."""
+
+    source: str
+    """The corpus as the user named it."""
+
+    tokenizer_name: str = ""
+    passages: Count = 0
+    tokens: Count = 0
+    documents: Count = 0
+    words: Count = 0
+    words_whole: Count = 0
+    """Words that the tokenizer keeps whole."""
+
+    language: str | None = None
+    """The code of the language that was guessed."""
+
+    problems: ReadingProblems
+    digest: str = ""
+    """Identifies the content of the files."""
+
+    def notes(self) -> list[str]:
+        """Sentences on the parts of the corpus that could not be read."""
+        return [f"{self.source}: {sentence}." for sentence in self.problems.sentences()]
+
+
+# Of a run, and the passages.json beside passages of a corpus.
+TRAIN_AGAIN = "remove it, and train with --resume to have it written again"
+UNKNOWN = "remove it to go on without knowing what the run was begun with"
+
+
+def read_versions(path: Path) -> Versions:
+    """A run's versions.json."""
+    versions: Versions = read_struct(path, Versions, UNKNOWN)
+    return versions
+
+
+READ_AGAIN = "remove its folder, to have the corpus read again"
+read_passages_file = partial(read_struct, kind=PassagesFile, remedy=READ_AGAIN)
+read_several_token_words = partial(read_struct, kind=list[tuple[str, list[Count]]], remedy=READ_AGAIN)
+
+
+# A claim as claims.json has it: what a paper says, and what was measured.
+
+Verdict = Literal["holds", "fails", "undecided", "not run"]
+# Whose statement a claim is: the paper's; the paper's, on a model or a corpus that is not the paper's; ours, beside it.
+# A check cannot fail if the program is right (it follows from the mathematics), and is not counted.
+Kind = Literal["paper", "elsewhere", "ours", "check"]
+# Why a claim does not hold: an error in the paper, its wording, settings (or a model, a corpus) in which it does not
+# while it does in others, too few runs to tell; unknown, if nobody has looked into it yet.
+Cause = Literal["error", "wording", "settings", "power", "unknown"]
+Details = dict[str, float | str | bool | None]
+
+
+class DiagnosisRecord(Struct, frozen=True, kw_only=True):
+    """Why a claim fails, is undecided or was not run."""
+
+    cause: Cause
+    explanation: str
+    holds: str = ""
+    """The nearest setting at which the verdict changes; empty if there is none."""
+
+    see: list[str] = []
+    """Claims that show this."""
+
+
+class ClaimRowRecord(Struct, frozen=True, kw_only=True):
+    """One setting of a claim about several."""
+
+    name: str
+    measured: float | None
+    low: float | None
+    high: float | None
+    verdict: Verdict
+    margin: float | None
+    seeds: int = 0
+    details: Details = {}
+
+
+class ClaimRecord(Struct, frozen=True, kw_only=True):
+    """A claim with its verdict.
+
+    ``low`` and ``high`` are a 95 % interval, null where the number is exact; ``margin`` is the distance from the rule's
+    nearest end, negative outside. If the claim has rows, its number is that of the row that decides, which ``details``
+    names.
+    """
+
+    id: str
+    paper: str = ""
+    source: str
+    kind: Kind = "paper"
+    statement: str
+    rule: str = ""
+    expected: float | str | None
+    measured: float | None
+    low: float | None = None
+    high: float | None = None
+    unit: str = ""
+    verdict: Verdict
+    margin: float | None = None
+    diagnosis: DiagnosisRecord | None = None
+    rows: list[ClaimRowRecord] = []
+    seeds: Count = 0
+    seconds: float | None = None
+    figure: Name = ""
+    details: Details = {}
+
+
+class ReproduceSettings(Struct, frozen=True, kw_only=True):
+    """What a folder's claims depend on, in its settings.json."""
+
+    preset: str = ""
+    seeds: int = 0
+    seed: int = 0
+    models: list[str] = []
+
+
+Address = Annotated[str, Meta(pattern=r"^(https://[^\s\"<>]*)?$")]
+
+
+# The words of a paper's page, as article.json has them: the page is made from the folder alone.
+
+
+class FindingRecord(Struct, frozen=True, kw_only=True):
+    """What a reader takes home; ``claims`` are those that carry it."""
+
+    title: str
+    sentence: str
+    """With this run's numbers; if the claims' verdicts are not what it needs, it says which are not."""
+
+    confirmed: bool
+    claims: list[str]
+    figure: Name = ""
+
+
+class ArticlePart(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One of: a paragraph, claims by their ids, a drawing by its name, something to play with."""
+
+    text: str = ""
+    claims: list[str] = []
+    figure: Name = ""
+    show: Literal["", "document", "landscape", "player"] = ""
+
+
+class ArticleSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A section, in the paper's order."""
+
+    anchor: Annotated[str, Meta(pattern=r"^[a-z0-9-]+$")]
+    title: str
+    part: list[ArticlePart]
+
+
+class SourceGroup(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Sources that are counted together, each with the section of the paper that it is in ("5.2"), if that is known."""
+
+    title: str
+    sources: dict[str, str]
+
+
+class ArticleRecord(Struct, frozen=True, kw_only=True):
+    """The words of one paper."""
+
+    paper: str
+    title: str
+    cite: str
+    url: Address
+    html: Address
+    """The address of a copy in HTML, whose sections have the anchors S1, S1.SS1 and A1; empty if there is none."""
+
+    opening: list[str]
+    sections: list[ArticleSection]
+    findings: list[FindingRecord]
+    groups: list[SourceGroup]
+    captions: dict[Name, str]
+    """By a figure's name."""
+
+
+AGAIN = "run topicscope reproduce again with the same --out to have it written again"
+
+
+CLAIMS_LOST = "remove it if the claims there may be lost, or give another --out"
+
+
+def read_claims(path: Path) -> list[ClaimRecord]:
+    """A claims.json."""
+    claims: list[ClaimRecord] = read_struct(path, list[ClaimRecord], AGAIN)
+    return claims
+
+
+def read_articles(path: Path) -> list[ArticleRecord]:
+    """The article.json beside it."""
+    articles: list[ArticleRecord] = read_struct(path, list[ArticleRecord], AGAIN)
+    return articles
+
+
+def read_reproduce_settings(path: Path) -> ReproduceSettings:
+    """The settings.json beside it."""
+    settings: ReproduceSettings = read_struct(path, ReproduceSettings, CLAIMS_LOST)
+    return settings
+
+
+# Landscapes, of ``landscape`` (one) and ``reproduce`` (many).
+
+
+class LandscapeRecord(Struct, frozen=True, kw_only=True):
+    """The loss over α and β: its setting, optimum and Theorem 3's interval."""
+
+    value: str
+    topics: Count
+    per_document: Count
+    words: Count
+    alpha: float
+    beta: float
+    loss: float
+    uniform: float
+    """The loss at α = β = 1."""
+
+    attained: bool
+    low: Number = None
+    high: Number = None
+    limit: Number = None
+
+
+class _LandscapeSetting(Struct, frozen=True):
+    topics: Count
+    per_document: Count
+    words: Count
+
+
+class _LandscapeOptimum(Struct, frozen=True):
+    alpha: float
+    beta: float
+    loss: float
+    loss_uniform: float
+    attained: bool
+
+
+class _LandscapeBounds(Struct, frozen=True):
+    low: Number = None
+    high: Number = None
+    limit: Number = None
+
+
+class _LandscapeFile(Struct, frozen=True):
+    """What is shown of the numbers that ``landscape`` writes."""
+
+    value: str
+    setting: _LandscapeSetting
+    optimum: _LandscapeOptimum
+    theorem3: _LandscapeBounds
+
+
+# With its values of α and β, and the loss at each pair of them.
+LandscapeGrid = tuple[LandscapeRecord, np.ndarray, np.ndarray]
+
+
+def read_landscape(folder: Path) -> LandscapeGrid:
+    """A landscape.json, and the grid of the landscape.npz beside it."""
+    remedy = "run topicscope landscape again into another folder"
+    path = folder / "landscape.npz"
+    file = read_struct(folder / "landscape.json", _LandscapeFile, remedy)
+    arrays = read_arrays(path, ("alpha", "loss"), remedy)
+    weights, loss = arrays["alpha"], arrays["loss"]
+    if weights.ndim != 1 or loss.shape != 2 * weights.shape:
+        raise UnreadableError(path, f'"loss" has the shape {loss.shape}', remedy)
+    numbers = structs.asdict(file.setting) | structs.asdict(file.theorem3) | structs.asdict(file.optimum)
+    return LandscapeRecord(value=file.value, uniform=numbers.pop("loss_uniform"), **numbers), weights, loss
+
+
+def read_landscapes(folder: Path) -> list[LandscapeGrid]:
+    """A landscapes.json, and each one's grid in the landscapes.npz beside it."""
+    path = folder / "landscapes.npz"
+    about = read_struct(folder / "landscapes.json", list[LandscapeRecord], AGAIN)
+    arrays = read_arrays(path, ("weights", "loss"), AGAIN)
+    weights, loss = arrays["weights"], arrays["loss"]
+    if weights.ndim != 2 or len(weights) != len(about) or loss.shape != (*weights.shape, weights.shape[1]):
+        raise UnreadableError(path, f'"loss" has the shape {loss.shape}', AGAIN)
+    return list(zip(about, weights, loss, strict=True))
+
+
+# Files of the probe.
 
 
 # Arrays of a fit: each word's number (``text.words``), P(word | topic), and how often each word occurs.
 FITTED = {"tokens": "int32", "topic_word": "float32", "counts": "int64"}
 PROBE_AGAIN = "run topicscope probe again with the same --out to have it written again"
-
-
-def read_probe_rows(path: Path) -> list[Row]:
-    """Rows of a probe.json."""
-    return [probe_row(row, path) for row in read_json(path, list[Any], PROBE_AGAIN)]
-
-
-def probe_row(row: Any, path: Path) -> Row:
-    """A row of a probe.json, if it is one; a model must have equally many heads in each layer."""
-    checked(row, ProbeRow, path, PROBE_AGAIN)
-    for name in ("attention_by_layer_head", "sink"):
-        if len({len(layer) for layer in row.get(name) or ()}) > 1:
-            raise UnreadableError(path, f"{name} does not have the same number of heads in each layer", PROBE_AGAIN)
-    return row
-
-
-def keepable_rows(path: Path, *keys: str) -> list[Row]:
-    """The rows of a JSON list that have these keys: they can stay beside new ones, whatever else is wrong with them."""
-    rows = read_json(path, list[Any], PROBE_AGAIN)
-    return [row for row in rows if isinstance(row, dict) and all(key in row for key in keys)]
-
-
-# A probe-settings.json, and rows of a corpus.json.
 STUDY_LOST = "give another --out, or remove the folder if its study may be lost"
-read_probe_settings = partial(read_json, schema=dict[str, Any], remedy=STUDY_LOST)
-read_corpus_rows = partial(read_json, schema=list[CorpusRow], remedy=PROBE_AGAIN)
-read_comparisons = partial(read_json, schema=list[PairedRow], remedy=PROBE_AGAIN)
 
 
-def read_words(path: Path) -> list[Row]:
-    """Rows of a words.json."""
-    return [word_map(row, path) for row in read_json(path, list[Any], PROBE_AGAIN)]
-
-
-def word_map(row: Any, path: Path) -> Row:
-    """A row of a words.json if it is one, with a square of cosines."""
-    checked(row, WordMap, path, PROBE_AGAIN)
-    if [len(line) for line in row["cosine"]] != [len(row["words"])] * len(row["words"]):
-        raise UnreadableError(path, "it does not have a cosine for each pair of words", PROBE_AGAIN)
-    found = row.get("topic_map") or {}
-    if len({len(found.get(name, ())) for name in ("words", "topics", "places")}) > 1:
-        raise UnreadableError(path, "the topic map does not have a topic and a place for each word", PROBE_AGAIN)
-    return row
-
-
-def read_topic_words(path: Path) -> list[dict[str, str]]:
-    """Rows of a topics.csv, one per word of a topic; ``fraction`` is a number, or empty for the user's own topics."""
-    rows = read_table(path, ("fraction", "topic", "word"), PROBE_AGAIN)
-    for row in rows:
-        if row["fraction"] and not re.fullmatch(r"[\d.]+(e-?\d+)?", row["fraction"]):
-            raise UnreadableError(path, f'the fraction "{row["fraction"]}" is not a number', PROBE_AGAIN)
+def read_probe(path: Path) -> list[ProbeRow]:
+    """Rows of a probe.json."""
+    rows: list[ProbeRow] = read_struct(path, list[ProbeRow], PROBE_AGAIN)
     return rows
 
 
-def read_fitted_topics(folder: Path) -> tuple[list[Row], Snapshot]:
-    """Topics that were fitted: a description of each fit, and arrays ``seedN/NAME`` for each."""
-    remedy = "give a folder with topics.safetensors and topics.json, as probe writes them"
-    descriptions: list[Row] = read_json(folder / "topics.json", _Fits, remedy)["fits"]
-    path = folder / "topics.safetensors"
-    arrays = read_tensors(path, remedy)
-    for one in descriptions:
-        found = {name: arrays.get(f"seed{one['seed']}/{name}") for name in FITTED}
-        shapes = [each.shape for name, each in found.items() if each is not None and each.dtype == FITTED[name]]
-        if len(shapes) < len(FITTED):
-            raise UnreadableError(path, f"it lacks some of the numbers of seed {one['seed']}", remedy)
-        words, topics, counts = shapes
-        if len(topics) != 2 or 0 in topics or not words == counts == topics[1:]:
-            raise UnreadableError(path, f"the arrays of seed {one['seed']} have different lengths", remedy)
-        tokens = arrays[f"seed{one['seed']}/tokens"]
-        if tokens[0] < 0 or not (tokens[1:] > tokens[:-1]).all():
-            raise UnreadableError(path, f"the words of seed {one['seed']} are not in order", remedy)
-    return descriptions, arrays
+def read_paired(path: Path) -> list[PairedRow]:
+    """Rows of a comparisons.json."""
+    rows: list[PairedRow] = read_struct(path, list[PairedRow], PROBE_AGAIN)
+    return rows
+
+
+def read_corpora(path: Path) -> list[CorpusRow]:
+    """Rows of a corpus.json."""
+    rows: list[CorpusRow] = read_struct(path, list[CorpusRow], PROBE_AGAIN)
+    return rows
+
+
+def read_word_maps(path: Path) -> list[WordMap]:
+    """Rows of a words.json."""
+    rows: list[WordMap] = read_struct(path, list[WordMap], PROBE_AGAIN)
+    return rows
+
+
+def read_topic_words(path: Path) -> list[TopicWord]:
+    """Rows of a topics.csv, one per word of a topic."""
+    rows: list[TopicWord] = read_struct_table(path, TopicWord, PROBE_AGAIN)
+    return rows
 
 
 # What ``sweep`` writes.
 
 
+class SweepRow(Struct, frozen=True, kw_only=True):
+    """A run of a sweep; one that diverged has no measures."""
+
+    settings: dict[str, Any]
+    """The settings that vary, by dotted name."""
+
+    seed: int
+    diverged: bool
+    last_step: int
+    loss: Number = None
+    validation_loss: Number = None
+    bayes_floor: Number = None
+    excess_loss: Number = None
+    """Validation loss over the Bayes floor."""
+
+    distance_to_optimum: Number = None
+    """Of W^V from the optimum of the run's own objective, where that is known, relative to it."""
+
+    excess_over_optimum: Number = None
+    share_of_optimum: Number = None
+    contrast_value: Number = None
+    contrast_embedding: Number = None
+    attention_same_word: Number = None
+    attention_same_topic: Number = None
+    attention_different_topic: Number = None
+    stage_1_end: Number = None
+    stage_1_growth: Number = None
+    two_stages: bool | None = None
+    norms: dict[str, float] = {}
+    """By part of the model."""
+
+    train_seconds: float
+    run: str
+    """The run's folder, seen from the sweep's."""
+
+    def cells(self) -> dict[str, Any]:
+        """The row of the table; a setting that is a list is its JSON text."""
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        settings, norms = values.pop("settings"), values.pop("norms")
+        end = {name: values.pop(name) for name in ("train_seconds", "run")}
+        texts = {name: json.dumps(value) if isinstance(value, list) else value for name, value in settings.items()}
+        return texts | values | {f"norm_{part}": norm for part, norm in norms.items()} | end
+
+
+def read_sweep_group(path: Path) -> list[SweepRow]:
+    """The rows of runs that were trained together."""
+    rows: list[SweepRow] = read_struct(path, list[SweepRow], SWEEP_AGAIN)
+    return rows
+
+
+SWEEP_AGAIN = "run topicscope sweep again with --resume and the same --out to have it written again"
+
+
 def read_sweep_rows(path: Path) -> list[dict[str, str]]:
     """Rows of a sweep.csv, one per run; cells as text."""
-    remedy = "run topicscope sweep again with --resume and the same --out to have it written again"
-    rows = read_table(path, ("seed",), remedy)
+    rows = read_table(path, ("seed",), SWEEP_AGAIN)
     if not rows:
-        raise UnreadableError(path, "it has no row", remedy)
+        raise UnreadableError(path, "it has no row", SWEEP_AGAIN)
     return rows

@@ -1,41 +1,12 @@
-"""A small registry of claims, and a small probe that is there already.
+"""A small probe that is there already.
 
 What they need of torch is imported where it is used: some commands load none.
 """
 
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-
-from support.small_registry import SMALL
-from topicscope.commands import reproduce as command
-from topicscope.paper import experiment
-
-
-@pytest.fixture
-def trainings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A small registry, and the names of the experiments that were trained."""
-    trained: list[str] = []
-
-    def recorded(compute: Any) -> bytes:
-        # What a need's item has: its method, and the seeds.
-        trained.append(compute.func.__self__.name)
-        content: bytes = compute()
-        return content
-
-    monkeypatch.setattr(command, "registry", lambda preset: SMALL)
-    monkeypatch.setattr(command, "operator", SimpleNamespace(call=recorded))
-    for name, count in (
-        ("HELD_OUT_DOCUMENTS", 40),
-        ("CHUNK", 20),
-        ("GRADIENT_DOCUMENTS", 20),
-        ("ATTENTION_DOCUMENTS", 10),
-    ):
-        monkeypatch.setattr(experiment, name, count)
-    return trained
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,14 @@ import pytest
 from topicscope.cli import main
 from topicscope.commands.playground import page_settings
 from topicscope.errors import InputError
-from topicscope.paper.robustness import overlapping_topics, zipf_topics
-from topicscope.paper.setups import BIASED, ONE_HOT, UNIFORM, VALUE_FROZEN
+from topicscope.papers.topic_structure.experiments import (
+    BIASED,
+    ONE_HOT,
+    UNIFORM,
+    VALUE_FROZEN,
+    overlapping_topics,
+    zipf_topics,
+)
 from topicscope.settings import Data, Model, Settings, Training
 
 EXAMPLE = Path(__file__).parents[2] / "examples/figure2.toml"

@@ -10,13 +10,18 @@ import numpy as np
 import pytest
 
 from topicscope.cli import main
-from topicscope.commands.theory import print_theory, theory
-from topicscope.commands.theory_setting import TheorySetting
+from topicscope.commands.theory import theory
+from topicscope.theory import summary
+from topicscope.theory.landscape import minimise
+from topicscope.theory.setting import TheorySetting
+from topicscope.theory.summary import Theory, optimum_matrices
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "own-topics" / "topics.csv")
 
-# Without what is drawn.
-EXACT: dict[str, Any] = {"samples": 0, "take_off": False}
+
+def exact(**setting: Any) -> Theory:
+    """Without what is drawn."""
+    return theory(TheorySetting(**setting), samples=0, take_off=False)
 
 
 def printed_json(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -28,241 +33,156 @@ def printed_json(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[s
     return found
 
 
-def test_theory_prints_the_papers_numbers_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_theory_prints_the_papers_numbers_as_json_and_in_tables(capsys: pytest.CaptureFixture[str]) -> None:
     found = printed_json(["--samples", "200", "--no-take-off"], capsys)
     assert found["theorem1"]["diagonal"] == pytest.approx(1 / 0.865)
-    assert found["theorem1"]["block_sum_gap"] == pytest.approx(1 / 0.865)
     assert found["theorem1"]["bias"] == pytest.approx(-0.015 / 0.865 / 100)
     block = found["theorem2"]
     assert (block["mask_column"], block["same_topic"], block["different_topic"]) == pytest.approx(
         (0.0541908, 0.1080202, -0.0075867), abs=5e-8
     )
     assert block["loss"] == pytest.approx(0.95)
-    assert {"c1", "c2", "c3"} <= block.keys()
     assert found["theorem3"]["lambda2"] == pytest.approx(5866.67, abs=5e-3)
-    assert found["theorem3"]["violated"] == []
     assert found["attention_optimum"]["loss"] == pytest.approx(0.94610274, abs=5e-9)
-    assert found["attention_optimum"]["loss_uniform"] == pytest.approx(0.95)
+    assert found["attention_optimum_free"]["loss"] == pytest.approx(0.94606882, abs=5e-9)
     assert found["finite"]["same_word"] == pytest.approx(0.2152863, abs=5e-8)
     assert found["finite"]["loss"] == pytest.approx(0.94532184, abs=5e-9)
     assert found["finite"]["loss_of_theorem2"] == pytest.approx(0.94562537, abs=5e-9)
-    assert found["finite_topics"].keys() == found["finite"].keys()
     assert found["finite_topics"]["loss"] != pytest.approx(found["finite"]["loss"], abs=1e-4)
     bayes = found["bayes"]
-    for estimate in (bayes["cross_entropy"], bayes["squared"], bayes["mask_queries"], bayes["query_blind"]):
-        assert estimate["low"] < estimate["value"] < estimate["high"]
-    assert bayes["squared"]["value"] < bayes["query_blind"]["squared"]["value"]
+    for floor in ("masked", "mask_queries", "query_blind"):
+        for loss in ("cross_entropy", "squared"):
+            assert bayes[floor][loss]["low"] < bayes[floor][loss]["value"] < bayes[floor][loss]["high"]
+    assert bayes["masked"]["squared"]["value"] < bayes["query_blind"]["squared"]["value"]
     assert "Monte-Carlo" in bayes["method"]
-
-
-def test_the_same_seed_gives_the_same_floor_and_another_seed_another(capsys: pytest.CaptureFixture[str]) -> None:
-    first, again, other = (
-        printed_json(["--samples", "50", "--no-take-off", "--length", "5", "9", "--seed", seed], capsys)["bayes"]
-        for seed in "112"
-    )
-    assert first == again
-    assert first["squared"] != other["squared"]
-
-
-def test_theory_prints_tables_with_the_papers_symbols(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["theory", "--samples", "50", "--no-take-off"]) == 0
     out = capsys.readouterr().out
-    for text in ("λ₁(τ−1)", "0.10802023", "5.7629128", "0.94606882", "blind to the query", "0.94532184"):
+    for text in (
+        "λ₁(τ−1)",
+        "0.10802023",
+        "5.7629128",
+        "0.94606882",
+        "blind to the query",
+        "0.94532184",
+        "50 documents",
+    ):
         assert text in out
 
 
-@pytest.mark.parametrize(
-    ("words", "empty", "reason"),
-    [
-        (["--topics", "2"], ["theorem1", "theorem2", "attention_optimum"], "only one set of topics"),
-        (["--keep", "0.5", "--random", "0.5"], ["theorem1", "theorem2", "attention_optimum"], "no position becomes"),
-        (["--keep", "0.7", "--random", "0.3"], ["theorem1", "theorem2", "attention_optimum"], "no position becomes"),
-        (["--keep", "0.58", "--random", "0.42"], ["theorem1", "theorem2", "attention_optimum"], "no position becomes"),
-        (["--topics", "5000"], ["bayes", "bayes_topics"], "too many to sample"),
-        (["--mask", "1e-7"], ["bayes", "bayes_topics"], "almost never has a masked position"),
-        (["--mask", "1", "--keep", "0", "--random", "0"], ["theorem2", "theorem3"], "no word of the document"),
-    ],
-)
-def test_a_part_that_is_not_defined_is_null_with_a_reason(
-    words: list[str], empty: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+def test_the_same_seed_gives_the_same_floor_and_another_seed_another() -> None:
+    setting = TheorySetting(length=(5, 9))
+    first, again, other = (theory(setting, samples=50, take_off=False, seed=seed).bayes for seed in (1, 1, 2))
+    assert first == again
+    assert first != other
+
+
+UNDEFINED = [
+    ("--topics 2", "theorem1 theorem2 attention_optimum finite.loss_of_theorem2", "only one set of topics"),
+    ("--keep 0.5 --random 0.5", "theorem1 theorem2 attention_optimum", "no position becomes"),
+    ("--keep 0.58 --random 0.42", "theorem1 theorem2 attention_optimum bayes.mask_queries", "no position becomes"),
+    ("--topics 5000", "bayes bayes_topics", "too many to sample"),
+    ("--mask 1e-7", "bayes bayes_topics", "almost never has a masked position"),
+    ("--mask 1 --keep 0 --random 0", "theorem2 theorem3", "no word of the document"),
+    ("--random 0", "theorem3.lambda2 theorem3.high", "which is 0"),
+    ("--keep 0", "theorem3.limit", "p_c = 0"),
+    ("--words 1", "finite.same_topic theorem3.limit_fixed", "one word (v = 1)"),
+    ("--topics 1 --per-document 1", "finite.different_topic", "one topic (T = 1)"),
+    ("--keep 0.98 --random 0.01 --mask 0.01", "bayes.mask_queries", "20 sampled documents had a [MASK], and an"),
+    ("--per-document 1", "dynamics.time_ratio", "never takes off at infinite length"),
+    ("", "dynamics.take_off dynamics.mask_take_off", "left out by --no-take-off"),
+]
+
+
+@pytest.mark.parametrize(("line", "names", "reason"), UNDEFINED)
+def test_what_is_not_defined_is_null_with_a_reason(
+    line: str, names: str, reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = printed_json([*words, "--samples", "20", "--no-take-off"], capsys)
-    for name in empty:
-        assert found[name] is None
-        assert reason in found[f"{name}_reason"]
-    defined = {name for name in found if name != "setting" and found[name] is not None}
-    assert defined, "something is always defined"
-    assert main(["theory", *words, "--samples", "20", "--no-take-off"]) == 0
-    assert "not defined" in capsys.readouterr().out or "bayes" in empty
+    words = [*line.split(), "--samples", "20", "--no-take-off", "--length", "10", "12"]
+    found = printed_json(words, capsys)
+    for name in names.split():
+        value: Any = found
+        for key in name.split("."):
+            value = value[key]
+        assert value is None
+        assert reason in found["reasons"][name]
+    assert main(["theory", *words]) == 0
+    assert "not defined: " in capsys.readouterr().out
+    # The control: what has a number has no reason.
+    assert not {name for name, value in found.items() if value is not None} & set(found["reasons"])
 
 
-@pytest.mark.parametrize(
-    ("words", "part", "name"),
-    [
-        (["--random", "0"], "theorem3", "lambda2"),
-        (["--random", "0"], "theorem3", "high"),
-        (["--keep", "0"], "theorem3", "limit"),
-        (["--words", "1"], "finite", "same_topic"),
-        (["--topics", "1", "--per-document", "1"], "finite", "different_topic"),
-        (["--topics", "2"], "finite", "loss_of_theorem2"),
-        (["--keep", "0.7", "--random", "0.3"], "bayes", "mask_queries"),
-        (["--words", "1"], "theorem3", "limit_fixed"),
-    ],
-)
-def test_a_number_that_is_not_defined_is_null_with_a_reason(
-    words: list[str], part: str, name: str, capsys: pytest.CaptureFixture[str]
+def test_bad_options_exit_with_2_and_one_sentence_and_write_nothing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = printed_json([*words, "--samples", "20", "--no-take-off", "--length", "10", "12"], capsys)
-    assert found[part][name] is None
-    assert found[part][f"{name}_reason"]
-    assert main(["theory", *words, "--samples", "20", "--no-take-off", "--length", "10", "12"]) == 0
-    capsys.readouterr()
-
-
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (["--keep", "0.58", "--random", "0.42"], "since p_c + p_r = 1"),
-        # A [MASK] can occur, but rarely: 1 % of masked positions, and about one masked position a document.
-        (["--keep", "0.98", "--random", "0.01"], "of 200 sampled documents had a [MASK], and an interval needs 30"),
-    ],
-)
-def test_a_missing_floor_at_mask_queries_has_its_true_reason(
-    words: list[str], reason: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rare = ["--mask", "0.01", "--length", "10", "12", "--samples", "200", "--no-take-off"]
-    bayes = printed_json([*words, *rare], capsys)["bayes"]
-    assert bayes["mask_queries"] is None
-    assert reason in bayes["mask_queries_reason"]
-    assert main(["theory", *words, *rare]) == 0
-    assert "[MASK] queries not computed" in capsys.readouterr().out
-    often = printed_json(["--keep", "0.1", *rare], capsys)["bayes"]
-    assert often["mask_queries"] is not None
-    assert "mask_queries_reason" not in often
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--topics", "0"], "topics = 0 is not allowed"),
-        (["--topics", "1"], "per_document = 2 is not allowed"),
-        (["--mask", "0"], "mask = 0.0 is not allowed"),
-        (["--keep", "0.7", "--random", "0.7"], "keep + random"),
-        (["--dirichlet", "0"], "dirichlet = 0.0 is not allowed"),
-        (["--length", "9", "5"], "length = [9, 5] is not allowed"),
-        (["--samples", "-1"], "samples = -1 is not allowed: give a whole number, 2 or more, or 0 to leave the Bayes"),
-        (["--samples", "1"], "samples = 1 is not allowed"),
-        (["--seed", "-1"], "seed = -1 is not allowed"),
-        (["--topix", "3"], "--topix"),
-    ],
-)
-def test_bad_options_exit_with_2_and_one_sentence(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["theory", *words, "--json"]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert said in captured.err
-    assert captured.err.count("\n") == 1
+    monkeypatch.chdir(tmp_path)
+    for line, said in (
+        ("--topics 0", "topics = 0 is not allowed"),
+        ("--topics 1", "per_document = 2 is not allowed"),
+        ("--mask 0", "mask = 0.0 is not allowed"),
+        ("--keep 0.7 --random 0.7", "keep + random"),
+        ("--dirichlet 0", "dirichlet = 0.0 is not allowed"),
+        ("--length 9 5", "length = [9, 5] is not allowed"),
+        ("--samples -1", "samples = -1 is not allowed: give a whole number, 2 or more, or 0 to leave the Bayes"),
+        ("--seed -1", "seed = -1 is not allowed"),
+        ("--topix 3", "did you mean --topics?"),
+        ("--optimizer lion", "give one of sgd, momentum, adam"),
+        ("--topic-words data.csv", "topic_words = data.csv cannot be read"),
+        (f"--topic-words {EXAMPLE} --topics 3", "topics = 3 is not allowed: topic_words says how many"),
+        (f"--topic-words {EXAMPLE} --dirichlet 1 2", "one for each of the 4 topics of topic_words"),
+        (f"--topic-words {EXAMPLE} --per-document 5", "topic_words has 4 topics only"),
+        ("--topics 300 --out large", "3,001 tokens need matrices too large"),
+    ):
+        assert main(["theory", *line.split(), "--json"]) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert said in captured.err
+        assert captured.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_unequal_dirichlet_parameters_agree_with_equal_ones_in_the_limit() -> None:
-    equal = theory(TheorySetting(topics=3, words=2, dirichlet=(0.4,)), **EXACT)["finite"]
-    dense = theory(
-        TheorySetting(topics=3, words=2, dirichlet=(0.4, 0.4, 0.4 * (1 + 1e-12))), samples=0, take_off=False
-    )["finite"]
-    far = theory(TheorySetting(topics=3, words=2, dirichlet=(0.4, 0.4, 4.0)), **EXACT)["finite"]
-    assert equal is not None
-    assert dense is not None
-    assert far is not None
-    for name, value in equal.items():
-        assert dense[name] == pytest.approx(value, rel=1e-7)
-    sets = theory(TheorySetting(topics=3, words=2, dirichlet=(0.4, 0.4, 4.0)), **EXACT)["finite_topics"]
-    assert sets is not None
-    assert sets == theory(TheorySetting(topics=3, words=2), **EXACT)["finite_topics"]
-    assert far["same_topic"] != pytest.approx(equal["same_topic"], rel=1e-2)
+    equal = exact(topics=3, words=2, dirichlet=(0.4,))
+    near = exact(topics=3, words=2, dirichlet=(0.4, 0.4, 0.4 * (1 + 1e-12)))
+    far = exact(topics=3, words=2, dirichlet=(0.4, 0.4, 4.0))
+    assert equal.finite is not None
+    assert near.finite is not None
+    assert far.finite is not None
+    for name in ("mask_column", "same_word", "same_topic", "different_topic", "loss", "loss_of_theorem2"):
+        assert getattr(near.finite, name) == pytest.approx(getattr(equal.finite, name), rel=1e-7)
+    assert far.finite.same_topic != pytest.approx(equal.finite.same_topic, rel=1e-2)
+    assert far.finite_topics == equal.finite_topics
 
 
-def test_an_optimum_that_is_not_attained_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    found = theory(TheorySetting(), **EXACT)
-    print_theory(found)
-    assert "not attained" not in capsys.readouterr().out
-    optimum = found["attention_optimum"]
-    assert optimum is not None
-    print_theory(replace(found, parts={**found.parts, "attention_optimum": {**optimum, "attained": False}}))
-    assert "not attained" in capsys.readouterr().out
+def test_an_optimum_that_is_not_attained_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "attention_optimum" not in exact().notes
+    monkeypatch.setattr(summary, "minimise", lambda *a, **k: replace(minimise(*a, **k), attained=False))
+    assert main(["theory", "--samples", "0", "--no-take-off"]) == 0
+    assert capsys.readouterr().out.count("not attained") == 4
 
 
 def test_theory_without_sampling_works_at_any_size() -> None:
-    found = theory(TheorySetting(topics=10**8, per_document=3000), **EXACT)
-    optimum = found["attention_optimum"]
+    optimum = exact(topics=10**8, per_document=3000).attention_optimum
     assert optimum is not None
-    assert math.isclose(optimum["weighted_average"] / 3000, 7.406, abs_tol=5e-4)
+    assert math.isclose(optimum.weighted_average / 3000, 7.406, abs_tol=5e-4)
 
 
-def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["theory", "--help"])
-    assert not stop.value.code
-    out = capsys.readouterr().out
-    assert "topicscope theory --topics 100" in out
-    assert "--per-document" in out
-
-
-def test_the_dynamics_are_in_the_json_and_a_number_that_is_not_defined_has_its_reason(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    found = printed_json(["--samples", "0", "--no-take-off"], capsys)["dynamics"]
-    assert found["stage1_topic_rate"] == pytest.approx(2 * 0.865**2 * 8 / (2 * 10 * 10 * 9))
-    assert found["stage2_topic_rate"] == pytest.approx(5.5748234e-5, rel=1e-8)
-    assert found["time_ratio"] == pytest.approx(
-        found["stage1_topic_rate"] / found["stage2_topic_rate"] * math.sqrt(101)
-    )
-    assert found["prediction"] is None
-    assert "no-take-off" in found["prediction_reason"]
+def test_the_dynamics_and_the_predicted_take_off_follow_the_optimiser(capsys: pytest.CaptureFixture[str]) -> None:
+    dynamics = exact().dynamics
+    assert dynamics is not None
+    assert dynamics.time_ratio is not None
+    assert dynamics.stage1_topic_rate == pytest.approx(2 * 0.865**2 * 8 / (2 * 10 * 10 * 9))
+    assert dynamics.stage2_topic_rate == pytest.approx(5.5748234e-5, rel=1e-8)
     narrow = printed_json(["--samples", "0", "--no-take-off", "--width", "16"], capsys)["dynamics"]
-    assert narrow["time_ratio"] == pytest.approx(found["time_ratio"] * math.sqrt(16 / 101))
-    for words in (["--keep", "0"], ["--per-document", "1"]):
-        never = printed_json(["--samples", "0", "--no-take-off", *words], capsys)["dynamics"]
-        assert never["stage2_topic_rate"] == 0
-        assert never["time_ratio"] is None
-        assert "never takes off at infinite length" in never["time_ratio_reason"]
-        assert abs(never["finite"]["stage2"]["mask"]) > 1e-6
-    all_topics = printed_json(["--samples", "0", "--no-take-off", "--per-document", "10"], capsys)["dynamics"]
-    assert all_topics["stage1_topic_rate"] is None
-    assert "only one set of topics" in all_topics["stage1_topic_rate_reason"]
-
-
-def test_a_take_off_is_predicted_for_the_given_optimiser(capsys: pytest.CaptureFixture[str]) -> None:
+    assert narrow["time_ratio"] == pytest.approx(dynamics.time_ratio * math.sqrt(16 / 101))
     small = ["--topics", "3", "--words", "3", "--length", "10", "20", "--samples", "0", "--keep", "0.4"]
     slow, fast = (printed_json([*small, "--rate", rate, "--scale", "0.1"], capsys) for rate in ("0.1", "0.2"))
-    first, second = (each["dynamics"]["prediction"]["take_off"] for each in (slow, fast))
-    assert first == pytest.approx(2 * second, rel=0.05)
-    assert 0 < fast["dynamics"]["prediction"]["gain_at_take_off"] <= 1
-    assert main(["theory", *small, "--rate", "0.2", "--scale", "0.1"]) == 0
-    assert "predicted take-off" in capsys.readouterr().out
-    assert main(["theory", *small, "--optimizer", "lion"]) == 2
-    too_fast = printed_json([*small, "--rate", "100"], capsys)["dynamics"]
-    assert too_fast["prediction"] is None
-    assert "W^V diverges" in too_fast["prediction_reason"]
-
-
-def test_a_free_weight_on_mask_keys_is_told_with_what_it_gains(capsys: pytest.CaptureFixture[str]) -> None:
-    print_theory(theory(TheorySetting(), **EXACT))
-    assert "lowers the loss to 0.94606882" in " ".join(capsys.readouterr().out.split())
-    # Without kept words attention can gain nothing.
-    print_theory(theory(TheorySetting(keep=0.0), **EXACT))
-    out = " ".join(capsys.readouterr().out.split())
-    assert "does not lower the loss" in out
-    assert "lowers the loss to" not in out
-
-
-def test_every_option_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["theory", "--help"])
-    out = capsys.readouterr().out
-    for option in ("--loss CHOICE", "--optimizer CHOICE", "--rate FLOAT", "--momentum FLOAT"):
-        assert not out.partition(option)[2].lstrip().startswith("["), option
+    assert slow["dynamics"]["take_off"] == pytest.approx(2 * fast["dynamics"]["take_off"], rel=0.05)
+    assert 0 < fast["dynamics"]["gain_at_take_off"] <= 1
+    too_fast = printed_json([*small, "--rate", "100"], capsys)
+    assert too_fast["dynamics"]["take_off"] is None
+    assert "W^V diverges" in too_fast["reasons"]["dynamics.take_off"]
 
 
 OVERLAPPING = np.array([[0.5, 0.3, 0.2, 0.0, 0.0], [0.0, 0.1, 0.2, 0.3, 0.4], [0.25, 0.0, 0.25, 0.0, 0.5]])
@@ -303,7 +223,7 @@ def test_the_optimum_for_overlapping_topics_leaves_no_gradient_over_sampled_docu
     setting = TheorySetting(
         topic_words=own_topics, mask=0.3, keep=0.2, random=0.1, dirichlet=(0.4,), length=(4, 6), per_document=2
     )
-    matrices = theory(setting, **EXACT).matrices()
+    matrices = optimum_matrices(setting)[0]
     draw = np.random.default_rng(11)
     seen, label = sampled_frequencies_and_labels(draw, of_two=name == "finite_topics", count=60_000)
 
@@ -328,7 +248,7 @@ def test_own_topics_have_their_class_averages_and_the_closed_forms_say_why_not(
     assert found["setting"]["topics"] == 3
     for name in ("theorem1", "theorem3", "attention_optimum", "attention_optimum_diagonal", "dynamics"):
         assert found[name] is None
-        assert "my data.csv has topics that are not disjoint" in found[f"{name}_reason"]
+        assert "my data.csv has topics that are not disjoint" in found["reasons"][name]
     arrays = np.load(tmp_path / "out" / "theory.npz")
     # The likeliest topic of each word, by hand.
     topics = [1, 1, 3, 2, 3]
@@ -350,10 +270,13 @@ def test_own_topics_have_their_class_averages_and_the_closed_forms_say_why_not(
 
 def test_own_topics_that_are_the_papers_have_the_papers_numbers(tmp_path: Path) -> None:
     np.save(tmp_path / "equal.npy", np.kron(np.eye(3), np.full((1, 2), 0.5)))
-    own = TheorySetting(topic_words=str(tmp_path / "equal.npy"))
-    assert own == replace(own, mask=0.15)
-    assert theory(own, **EXACT).parts == theory(TheorySetting(topics=3, words=2), **EXACT).parts
-    assert theory(own, **EXACT).parts != theory(TheorySetting(topics=2, words=3), **EXACT).parts
+    own, same, other = (
+        exact(topic_words=str(tmp_path / "equal.npy")),
+        exact(topics=3, words=2),
+        exact(topics=2, words=3),
+    )
+    assert replace(own, setting=same.setting) == same
+    assert replace(own, setting=other.setting) != other
 
 
 def test_own_topics_are_printed_with_their_pattern(capsys: pytest.CaptureFixture[str]) -> None:
@@ -361,32 +284,14 @@ def test_own_topics_are_printed_with_their_pattern(capsys: pytest.CaptureFixture
     printed = " ".join(capsys.readouterr().out.split())
     assert "blocks of topics stand out; averages over entries" in printed
     assert "all topic sets listed" in printed
-    assert "Theorems 1 and 3, attention's optima and the dynamics not defined: topic_words" in printed
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--topic-words", "data.csv"], "topic_words = data.csv cannot be read"),
-        (["--topic-words", EXAMPLE, "--topics", "3"], "topics = 3 is not allowed: topic_words says how many"),
-        (["--topic-words", EXAMPLE, "--dirichlet", "1", "2"], "one for each of the 4 topics of topic_words"),
-        (["--topic-words", EXAMPLE, "--per-document", "5"], "topic_words has 4 topics only"),
-        (["--topics", "300", "--out", "large"], "3,001 tokens need matrices too large"),
-    ],
-)
-def test_bad_topics_exit_with_2_and_write_nothing(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["theory", *words]) == 2
-    printed = capsys.readouterr()
-    assert said in printed.err
-    assert printed.err.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
+    # A long reason is given once.
+    assert printed.count("has topics that are not disjoint") == 1
+    assert "not defined: for the same reason" in printed
 
 
 def test_theory_is_a_table_in_a_notebook() -> None:
     pytest.importorskip("pandas")
-    found = theory(TheorySetting(topic_words=EXAMPLE), **EXACT)
+    found = exact(topic_words=EXAMPLE)
+    assert found.finite is not None
     assert found._repr_html_().startswith("<table>")
-    assert found.to_frame()["finite.same_word"].tolist() == [found["finite"]["same_word"]]
+    assert found.to_frame()["finite.same_word"].tolist() == [found.finite.same_word]

@@ -3,12 +3,14 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
 from support.text_corpus import small_text_settings, write_corpus
 from topicscope.cli import main
 from topicscope.errors import InputError
+from topicscope.measure.run import read_run
 from topicscope.settings.toml import dump_settings, load_any_settings, load_settings
 
 pytest.importorskip("tokenizers")
@@ -32,8 +34,8 @@ def test_train_on_text_measures_topics_prints_its_speed_and_resumes(
     printed = json.loads(capsys.readouterr().out)
     assert printed["step"] == 14
     assert printed["tokens_per_second"] > 0
-    assert printed["topics"]["attention"]["same"] > 0
-    assert len(printed["topics"]["attention_by_layer_head"]) == 2
+    assert printed["topics/attention/difference"] is not None
+    assert "topics/attention-by-head/2/2" in printed
     assert (out / "huggingface" / "model.safetensors").exists()
     assert "Topic structure" in (out / "report.html").read_text()
     assert main(["train", "--out", str(out), "--resume", "--device", "cpu"]) == 0
@@ -49,24 +51,23 @@ def test_probing_the_saved_model_gives_the_runs_own_last_measure(
     # All passages of the half that attention is measured on, as the probe takes them; weights large enough to differ.
     more = ["--topics.passages", "1000", "--model.attention-scale", "0.5", "--model.scale", "0.3"]
     assert main(["train", str(settings_file), "--out", str(out), "--device", "cpu", "--quiet", *more]) == 0
-    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    first, last = (row["topics"] for row in (rows[0], rows[-1]))
-    [fit] = (out / "topics").glob("topics-*.safetensors")
+    metrics = {name.removeprefix("topics/"): values[0] for name, values in read_run(out).metrics.items()}
+    [bags] = (out / "topics").glob("bags-*.safetensors")
     # ⌊f V⌋ + 1 words a topic are then the run's 5.
-    fraction = f"{4.5 / len(load_file(fit)['tokens']):.6f}"
+    fraction = f"{4.5 / len(load_file(bags)['tokens']):.6f}"
     words = ["probe", str(out / "huggingface"), "--corpus", corpus, "--out", str(tmp_path / "probe"), "--json"]
     topics = ["--length", "14", "--topics", "2", "--iterations", "20", "--fits", "1", "--fractions", fraction]
     sure = ["--replicates", "20", "--permutations", "19", "--head-permutations", "19"]
     assert main([*words, *topics, "--assignments", "one", *sure, "--workers", "1", "--device", "cpu"]) == 0
     probed = {row["embedding"]: row for row in json.loads(capsys.readouterr().out) if not row["centred"]}
-    for kind in ("matrix", "layer"):
-        for average in ("same", "different"):
-            measured = [each[f"embedding_{kind}"][average] for each in (first, last)]
-            assert probed[kind]["cosine"][average] == pytest.approx(measured[1], abs=1e-5)
-            assert probed[kind]["attention"][average] == pytest.approx(last["attention"][average], rel=1e-5)
-            # The control: the run's first measure is another.
-            assert measured[0] != pytest.approx(measured[1], abs=1e-4)
-            assert first["attention"][average] != pytest.approx(last["attention"][average], rel=1e-4)
+    for kind, name in (("matrix", "embedding-matrix"), ("layer", "embedding")):
+        cosine, attention = (metrics[f"{measure}/difference"][[0, -1]] for measure in (name, "attention"))
+        assert probed[kind]["cosine"]["difference"] == pytest.approx(cosine[1], abs=1e-5)
+        assert probed[kind]["attention"]["difference"] == pytest.approx(attention[1], rel=1e-4)
+        # The control: the run's first measure is another.
+        assert cosine[0] != pytest.approx(cosine[1], abs=1e-4)
+        assert attention[0] != pytest.approx(attention[1], rel=1e-3)
+    assert np.log(probed["layer"]["attention"]["ratio"]) == pytest.approx(metrics["attention"][-1], rel=1e-4)
 
 
 def test_what_could_not_be_read_of_the_corpus_is_said_and_stands_on_the_page(
@@ -99,7 +100,7 @@ def test_a_run_killed_while_its_corpus_is_read_goes_on_without_its_settings_bein
         raise KeyError
 
     with monkeypatch.context() as patch:
-        patch.setattr("topicscope.training.loop.prepare_text", killed)
+        patch.setattr("topicscope.training.text.prepare_text", killed)
         with pytest.raises(KeyError):
             main(["train", str(settings_file), "--out", str(out), "--device", "cpu", "--training.measures", "0"])
     assert [path.name for path in out.iterdir()] == ["settings.toml"]

@@ -44,4 +44,4 @@ def test_the_site_is_built_without_a_warning_and_asks_for_nothing_from_the_netwo
     assert fetched == []
     reference = (tmp_path / "site" / "api.html").read_text(encoding="utf-8")
     assert "theorem2" in reference
-    assert "train_ensemble" in reference
+    assert "read_run" in reference

@@ -1,6 +1,5 @@
 """Where models are found, how they are loaded, and that what they give is what transformers gives."""
 
-import json
 import os
 import pickle
 from collections.abc import Callable
@@ -10,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from support.tiny_models import DECODERS, ENCODERS, VOCABULARY, save_tiny, save_tokenizer, tiny_config
+from support.tiny_models import DECODERS, ENCODERS, VOCABULARY, save_tiny, save_tokenizer
 from topicscope.errors import InputError
-from topicscope.probing.models import HuggingFaceModel, Loading, attention_sources, check_architecture
+from topicscope.probing.models import HuggingFaceModel, Loading, check_architecture, load_network, model_tokenizer
 from topicscope.probing.sources import find_model
 from topicscope.text import hub
 
@@ -69,75 +68,6 @@ def test_attention_is_hugging_faces_own_whatever_the_padding(kind: str, build: B
 
 
 @pytest.mark.parametrize("kind", [*ENCODERS, *DECODERS])
-def test_attention_alone_is_that_of_a_whole_run_and_needs_nothing_behind_the_last_layers(
-    kind: str, build: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = build(kind)
-    whole = model.run(PASSAGES).attention
-    seen: list[str] = []
-
-    def notice(module: torch.nn.Module, inputs: object, output: object) -> None:
-        seen.append(type(module).__name__)
-
-    # Modules without parts do the work.
-    hooks = [each.register_forward_hook(notice) for each in model._network.modules() if not list(each.children())]
-    try:
-        alone = model.attention(PASSAGES)
-        needed, seen[:] = list(seen), []
-        model.run(PASSAGES)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    assert len(alone) == len(whole)
-    assert all(map(torch.equal, alone, whole))
-    assert seen[: len(needed)] == needed
-    assert "Linear" in seen[len(needed) :] or "Conv1D" in seen[len(needed) :]
-    # If it is not known where attention comes from, or some of it comes from elsewhere, the model runs to its end.
-    for sources in ({}, {"": 99}, dict(list(model._sources.items())[1:])):
-        monkeypatch.setattr(model, "_sources", sources)
-        assert all(map(torch.equal, model.attention(PASSAGES), whole))
-
-
-@pytest.mark.parametrize("kind", ["bert", "gpt2", "llama"])
-def test_attention_alone_leaves_nothing_at_the_model_even_if_a_layer_fails(
-    kind: str, build: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = build(kind)
-
-    def attached() -> list[tuple[int, bool]]:
-        return [(len(each._forward_hooks), "forward" in vars(each)) for each in model._network.modules()]
-
-    before = attached()
-    model.attention(PASSAGES)
-    assert attached() == before
-    name = list(model._sources)[-1]
-    with monkeypatch.context() as broken:
-        # A token without an embedding makes the model fail before its first layer.
-        with pytest.raises(IndexError):
-            model.attention([np.array([10_000])])
-        # And here it fails in its last.
-        last = model._network.get_submodule(name)
-        broken.setattr(last, "forward", lambda *inputs, **options: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            model.attention(PASSAGES)
-    assert attached() == before
-    assert len(model.run(PASSAGES).hidden) == model.layers + 1
-
-
-def test_modules_that_return_attention_are_found_only_if_they_return_nothing_else() -> None:
-    one, other, more = torch.zeros(3), torch.ones(3), torch.ones(3)
-    inner = [("a", (more, one)), ("outer", (one,)), ("b", (more, other))]
-    assert attention_sources([one, other], inner) == {"a": 1, "b": 1}
-    # One module for both layers, as in ALBERT.
-    assert attention_sources([one, other], [("a", (more, one)), ("a", (more, other))]) == {"a": 1}
-    assert attention_sources([other, one], inner) == {}
-    assert attention_sources([one, other], [*inner, ("a", (more, more))]) == {}
-    assert attention_sources([one, other], inner[:2]) == {}
-    # A shorter tuple of the same module has no place for attention.
-    assert attention_sources([one, other], [*inner, ("a", (more,))]) == {"a": 1, "b": 1}
-
-
-@pytest.mark.parametrize("kind", [*ENCODERS, *DECODERS])
 def test_embeddings_are_hugging_faces_own(kind: str, build: Build) -> None:
     from transformers import AutoModel
 
@@ -156,26 +86,6 @@ def test_embeddings_are_hugging_faces_own(kind: str, build: Build) -> None:
     # Factorised embeddings are narrower than the layers that they feed.
     assert matrix.shape[1] == (8 if kind in ("albert", "electra") else 16)
     assert layer.shape == (4, 16)
-
-
-def test_order_and_company_of_passages_change_nothing(build: Build) -> None:
-    model = build("bert")
-    together = torch.stack(model.run(PASSAGES).attention)
-    backwards = torch.stack(model.run(PASSAGES[::-1]).attention).flip(1)
-    for place, passage in enumerate(PASSAGES):
-        inside = (slice(None), place, slice(None), slice(len(passage)), slice(len(passage)))
-        torch.testing.assert_close(together[inside], backwards[inside], rtol=0, atol=1e-6)
-    alone = torch.stack(model.run(PASSAGES[:1]).attention)
-    torch.testing.assert_close(together[:, :1, :, :7, :7], alone, rtol=0, atol=1e-6)
-    assert not torch.allclose(together[:, 2, :, :7, :7], alone[:, 0], atol=1e-3)
-
-
-@pytest.mark.parametrize(("special", "first"), [(True, 0), (False, 1)])
-def test_a_decoders_first_content_token_is_left_out_if_it_is_the_first_of_all(
-    special: bool, first: int, build: Build
-) -> None:
-    assert build("gpt2", special=special).first == first
-    assert build("bert", special=special).first == 0
 
 
 def test_an_untrained_model_has_the_architecture_but_other_weights_fixed_by_the_seed(build: Build) -> None:
@@ -206,11 +116,6 @@ def test_half_precision_is_near_full_precision(build: Build) -> None:
     error = (full - half).abs().max()
     assert 0 < error < 0.2
     assert build("bert", dtype="float64").run(PASSAGES).attention[0].dtype == torch.float64
-
-
-def save_config(kind: str, folder: Path) -> Path:
-    tiny_config(kind).save_pretrained(folder)
-    return folder
 
 
 @pytest.mark.parametrize("kind", ["fnet", "mamba", "longformer"])
@@ -263,27 +168,6 @@ def test_a_device_that_is_not_there_is_refused(build: Build) -> None:
         build("bert", device=missing)
 
 
-def load(folder: Path, *, allow_bin: bool = False) -> HuggingFaceModel:
-    return HuggingFaceModel(find_model(str(folder), allow_bin=allow_bin), ([2], [3]), Loading(device="cpu", length=20))
-
-
-def as_pickle(folder: Path) -> Path:
-    from safetensors.torch import load_file
-
-    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
-    (folder / "model.safetensors").unlink()
-    return folder
-
-
-def test_pickled_weights_are_used_only_if_allowed(tmp_path: Path) -> None:
-    folder = save_tiny("bert", tmp_path)
-    safe = load(folder).embedding_matrix()
-    as_pickle(folder)
-    with pytest.raises(InputError, match="--allow-bin"):
-        find_model(str(folder))
-    assert (load(folder, allow_bin=True).embedding_matrix() == safe).all()
-
-
 def test_the_digest_is_that_of_every_byte_of_the_weights(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     weights = tmp_path / "model.safetensors"
@@ -306,43 +190,28 @@ class Trap:
         return os.mkdir, (str(self.path),)
 
 
-def test_a_pickle_that_would_run_code_is_refused_and_does_not_run(tmp_path: Path) -> None:
-    folder = as_pickle(save_tiny("bert", tmp_path / "model"))
-    trap = tmp_path / "sprung"
-    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"weights": Trap(trap)}))
-    said = r"its \.bin weights hold something other than tensors: convert them"
-    with pytest.raises(InputError, match=said) as caught:
-        load(folder, allow_bin=True)
-    assert "weights_only" not in str(caught.value)
-    assert ". " not in str(caught.value)
+def test_pickled_weights_are_never_read_and_a_folder_without_others_serves_untrained(tmp_path: Path) -> None:
+    folder, trap = save_tiny("bert", tmp_path / "model"), tmp_path / "sprung"
+    (folder / "model.safetensors").unlink()
+    for there in (False, True):
+        if there:
+            (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"weights": Trap(trap)}))
+        with pytest.raises(InputError, match=r"has no \.safetensors weights, and pickled ones could run code: save it"):
+            find_model(str(folder))
+        HuggingFaceModel(find_model(f"random:{folder}"), (BEFORE, AFTER), Loading(device="cpu"))
     assert not trap.exists()
-    # The control: unpickling it plainly does run it.
+    # The control: unpickling it does run code.
     pickle.loads((folder / "pytorch_model.bin").read_bytes())
     assert trap.exists()
 
 
-def test_of_weights_that_cannot_be_read_the_first_sentence_alone_is_passed_on(tmp_path: Path) -> None:
-    folder = as_pickle(save_tiny("bert", tmp_path))
-    weights = folder / "pytorch_model.bin"
-    weights.write_bytes(weights.read_bytes()[:2_000])
-    # The control: there is more to pass on.
-    with pytest.raises(RuntimeError, match=r"central directory\. This is"):
-        torch.load(weights, weights_only=True)
-    with pytest.raises(InputError, match=r"cannot be loaded \(.*central directory\): give another") as caught:
-        load(folder, allow_bin=True)
-    assert ". " not in str(caught.value)
-
-
-def test_a_folder_without_weights_is_refused_but_serves_untrained(tmp_path: Path) -> None:
+def test_weights_that_cannot_be_read_are_refused_in_one_sentence(tmp_path: Path) -> None:
     folder = save_tiny("bert", tmp_path)
-    (folder / "model.safetensors").unlink()
-    # Pickled, but no weights.
-    (folder / "training_args.bin").write_bytes(b"")
-    for allow_bin in (False, True):
-        with pytest.raises(InputError, match="has no weights") as caught:
-            find_model(str(folder), allow_bin=allow_bin)
-        assert "--allow-bin" not in str(caught.value)
-    assert find_model(f"random:{folder}").untrained
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:2_000])
+    with pytest.raises(InputError, match=r"cannot be loaded \(.*\): give another") as caught:
+        HuggingFaceModel(find_model(str(folder)), (BEFORE, AFTER), Loading(device="cpu"))
+    assert ". " not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -395,29 +264,53 @@ def test_a_file_and_a_folder_without_settings_are_refused(tmp_path: Path) -> Non
     ("settings", "said"),
     [
         ('{"model_type": "perceptron9000"}', 'unknown architecture "perceptron9000"'),
+        ('{"model_type": ["bert"]}', r"unknown architecture \"\['bert'\]\""),
         (
             '{"model_type": "mine", "auto_map": {"AutoModel": "code.Mine"}}',
             "brings code of its own, which is never run",
         ),
         ("[]", r"does not say its architecture: its config\.json must have a model_type"),
         ('{"hidden_size": 16}', "does not say its architecture"),
+        (
+            '{"model_type": "bert", "num_hidden_layers": 1000000}',
+            "num_hidden_layers = 1000000 .* at most 10,000 layers",
+        ),
+        ('{"model_type": "bert", "num_hidden_layers": Infinity}', "num_hidden_layers = inf"),
         ("{", "cannot be read"),
+        ("[" * 100_000, "cannot be read"),
     ],
 )
-def test_unknown_architectures_and_foreign_code_are_refused(settings: str, said: str, tmp_path: Path) -> None:
+def test_architectures_that_no_model_has_and_foreign_code_are_refused(settings: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(settings)
     with pytest.raises(InputError, match=said):
         check_architecture(find_model(f"random:{tmp_path}"))
+    # The control: a plain one is not.
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    check_architecture(find_model(f"random:{tmp_path}"))
 
 
-def test_a_digest_tells_models_apart_by_their_content(tmp_path: Path) -> None:
-    first = save_tiny("bert", tmp_path / "first")
-    second = save_tiny("bert", tmp_path / "second")
-    other = save_tiny("bert", tmp_path / "other", seed=1)
-    digests = [find_model(str(folder)).digest for folder in (first, second, other)]
-    assert digests[0] == digests[1] != digests[2]
-    untrained = [find_model(f"random:{folder}").digest for folder in (first, other)]
-    assert untrained[0] == untrained[1] not in digests
-    config = json.loads((other / "config.json").read_text())
-    (other / "config.json").write_text(json.dumps({**config, "hidden_act": "relu"}))
-    assert find_model(f"random:{other}").digest != untrained[0]
+def test_weights_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = save_tiny("bert", tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    name = next(name for name in weights if name.endswith("query.weight"))
+    weights[name][0, 0] = torch.nan
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    source = find_model(str(folder))
+    with pytest.raises(InputError, match=r"weights that are not finite numbers \(.*query\.weight\)"):
+        load_network(source, source.digest, Loading(device="cpu"))
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path: Path) -> None:
+    folder = save_tiny("bert", tmp_path / "model")
+    for words, fits in ([f"w{'x' * place}" for place in range(55)], True), (["a" * at for at in range(1, 80)], False):
+        save_tokenizer(folder, words)
+        source = find_model(str(folder))
+        tokenizer = model_tokenizer(source)
+        model = HuggingFaceModel(source, tokenizer.special, Loading(device="cpu"))
+        if fits:
+            model.check_tokens(tokenizer)
+        else:
+            with pytest.raises(InputError, match="embeddings for 60 tokens, and its tokenizer numbers tokens up to 83"):
+                model.check_tokens(tokenizer)

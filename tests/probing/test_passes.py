@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import torch
 from jaxtyping import Int
+from safetensors.numpy import load
 
 from support.planted import words_of_one_token
-from support.planted_model import PlantedModel, planted_labelling
+from support.planted_model import PlantedModel, layer_means, planted_labelling
 from support.tiny_models import VOCABULARY, save_tiny
 from topicscope.errors import InputError
 from topicscope.probing.models import HuggingFaceModel, Loading, Outputs, Subject, load_network
-from topicscope.probing.passes import Plan, attention_sums, read_plan
+from topicscope.probing.passes import ModelVectors, Plan, Text, attention_sums
 from topicscope.probing.sources import find_model
 from topicscope.probing.statistics.attention import ShardSums
 from topicscope.probing.statistics.labelling import Labelling, over_one_vocabulary
@@ -52,7 +53,8 @@ def measure(
     batch: int = 64,
     articles: list[int] = ARTICLES,
 ) -> ShardSums:
-    return attention_sums(subject, passages, passages, articles, plan=plan, batch=batch)
+    texts = [Text(each, each, article) for each, article in zip(passages, articles, strict=True)]
+    return attention_sums(subject, texts, plan=plan, batch=batch)
 
 
 def by_hand(
@@ -138,13 +140,11 @@ def test_hidden_states_of_some_passages_change_no_attention_and_are_those_of_the
     model = HuggingFaceModel(find_model(str(save_tiny("bert", tmp_path))), ([2], [3]), Loading(device="cpu"))
     plan, none = some_plan(some_labels(), permutations=7), measure(model, some_plan(some_labels(), permutations=7))
     centre = np.zeros((3, model.run(PASSAGES[:1]).hidden[0].shape[-1]), dtype=np.float32)
-    # Neither the shorter ones nor the longer ones, so that passages must be sorted by this too.
     chosen = [True, False, False, True, False, True]
 
     def some(hidden: list[bool], places: Sequence[int]) -> ShardSums:
-        passages, articles = [PASSAGES[place] for place in places], [ARTICLES[place] for place in places]
-        more = {"hidden": hidden, "centre": centre}
-        return attention_sums(model, passages, passages, articles, plan=plan, batch=64, **more)  # type: ignore[arg-type]
+        texts = [Text(PASSAGES[at], PASSAGES[at], ARTICLES[at], each) for at, each in zip(places, hidden, strict=True)]
+        return attention_sums(model, texts, plan=plan, batch=64, centre=centre)
 
     found = some(chosen, range(6))
     np.testing.assert_allclose(found.sums, none.sums, rtol=1e-5, atol=1e-7)
@@ -157,21 +157,6 @@ def test_hidden_states_of_some_passages_change_no_attention_and_are_those_of_the
     np.testing.assert_allclose(found.hidden.vectors, alone.vectors, rtol=1e-4, atol=1e-6)
     # The control: other passages have other states.
     assert found.hidden.vectors.shape != others.vectors.shape
-
-
-def test_a_shards_file_brings_back_every_number(tmp_path: Path) -> None:
-    model = HuggingFaceModel(find_model(str(save_tiny("gpt2", tmp_path))), ([], []), Loading(device="cpu"))
-    plan = some_plan(some_labels(), permutations=3)
-    result = measure(model, plan)
-    restored = ShardSums.restore(result.to_bytes())
-    np.testing.assert_array_equal(restored.sums, result.sums)
-    np.testing.assert_array_equal(restored.permuted[0].sums, result.permuted[0].sums)
-    np.testing.assert_array_equal(restored.sunk, result.sunk)
-    assert restored.queries == result.queries > 0
-    (tmp_path / "plan.safetensors").write_bytes(plan.to_bytes())
-    again = read_plan(tmp_path / "plan.safetensors")
-    np.testing.assert_array_equal(again.orders(1, 3), plan.orders(1, 3))
-    assert [each.name for each in again.labellings] == ["one", "several"]
 
 
 class Greedy(PlantedModel):
@@ -230,12 +215,14 @@ def test_a_model_that_changes_before_a_worker_loads_it_is_refused(tmp_path: Path
     assert not np.array_equal(changed.embedding_matrix(), first)
 
 
-def test_modernbert_attends_within_a_window_in_its_local_layers(tmp_path: Path) -> None:
-    model = HuggingFaceModel(find_model(str(save_tiny("modernbert", tmp_path))), ([2], [3]), Loading(device="cpu"))
-    whole, local = (layer[0].numpy() for layer in model.run([PASSAGES[4]]).attention)
-    query, key = np.indices(whole.shape[-2:])
-    far = abs(query - key) > 4
-    assert (local[:, far] == 0).all()
-    assert (local[:, ~far] > 0).all()
-    # The control: every other layer sees all.
-    assert (whole[:, far] > 0).all()
+def test_embeddings_are_those_of_words_and_each_layer_is_centred_on_its_mean_over_all_tokens(tmp_path: Path) -> None:
+    model = HuggingFaceModel(find_model(str(save_tiny("bert", tmp_path))), ([2], [3]), Loading(device="cpu"))
+    words = words_of_one_token(VOCABULARY)
+    tokens, means = words.token_means(np.array([7, 9]))
+    found = load(ModelVectors(model, tokens, means, tuple(PASSAGES[:4])).measure())
+    np.testing.assert_array_equal(found["matrix"], model.embedding_matrix()[[7, 9]])
+    np.testing.assert_array_equal(found["layer"], model.embedding_layer(np.array([7, 9])))
+    np.testing.assert_allclose(found["centre"], layer_means(model, PASSAGES[:4]), rtol=1e-5, atol=1e-6)
+    # The controls: other passages have another mean, and without passages there is none.
+    assert np.abs(found["centre"] - layer_means(model, PASSAGES)).max() > 1e-3
+    assert load(ModelVectors(model, tokens, means, ()).measure())["centre"].shape == (0, 0)

@@ -5,14 +5,14 @@ from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 import numpy as np
 import pytest
-from gensim.corpora import Dictionary
-from gensim.models import CoherenceModel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import topicscope as ts
 from support.planted import planted_bags, planted_passages, word_tokenizer
 from topicscope.errors import InputError
 from topicscope.probing import topics
@@ -20,7 +20,8 @@ from topicscope.probing.settings import TopicOptions
 from topicscope.probing.topics import (
     Bags,
     FittedTopics,
-    coherence,
+    Fitting,
+    LDAFit,
     collect_bags,
     diversity,
     fit_lda,
@@ -33,13 +34,14 @@ from topicscope.probing.topics import (
     overlap,
     quality,
     read_own_topics,
+    read_pairs,
     sample,
     save_topics,
     stability,
     top_words,
     words_per_topic,
 )
-from topicscope.scale import versions
+from topicscope.records import TopicFit
 from topicscope.text.stop_words import stop_word_list
 from topicscope.text.tokenizers import Tokenizer
 from topicscope.text.tokens import Passages
@@ -54,10 +56,10 @@ def fabricated(topic_word: np.ndarray, tokens: np.ndarray | None = None) -> Fitt
     words = topic_word.shape[1]
     tokens = np.arange(words, dtype=np.int32) * 2 if tokens is None else tokens
     counts = np.ones(words, dtype=np.int64)
-    return FittedTopics(tokens, topic_word.astype(np.float32), counts, {"seed": 3})
+    return FittedTopics(tokens, topic_word.astype(np.float32), counts, TopicFit(seed=3))
 
 
-def recovered(fitted: FittedTopics, words: int) -> float:
+def recovered(fitted: FittedTopics | LDAFit, words: int) -> float:
     """Share of the planted topics whose words are the likeliest ones of a fitted topic."""
     found = {frozenset(np.argsort(-row)[:words].tolist()) for row in fitted.topic_word}
     topics = fitted.topic_word.shape[1] // words
@@ -96,13 +98,6 @@ def test_labels_equal_a_loop_over_words_and_topics(seed: int, fraction: float) -
     assert one.name == f"{fraction:g}/one/seed3"
 
 
-def test_a_word_likeliest_in_a_topic_that_does_not_keep_it_stays_where_it_is_kept() -> None:
-    # Word 0 is likeliest in topic 0 and kept there; word 2 is kept by topic 1 though likelier in topic 0.
-    topic_word = np.array([[0.4, 0.3, 0.25, 0.05], [0.1, 0.1, 0.2, 0.6]])
-    found = label_words(fabricated(topic_word), 0.25, "one")
-    assert dict(zip(found.tokens.tolist(), found.topic.tolist(), strict=True)) == {0: 0, 2: 0, 4: 1, 6: 1}
-
-
 def test_topics_and_thresholds_without_words_are_left_out_with_a_note() -> None:
     # Both words of topic 1 are likelier in topic 0; topic 2 has two words of its own.
     topic_word = np.array([[0.4, 0.3, 0.1, 0.1, 0.1], [0.3, 0.29, 0.21, 0.1, 0.1], [0.1, 0.1, 0.1, 0.4, 0.3]])
@@ -129,6 +124,9 @@ def test_defaults_are_the_papers_where_the_corpus_allows_and_fit_it_elsewhere() 
     for vocabulary in (200, 777, 1_000, 3_210, 7_999):
         kept = [words_per_topic(fraction, vocabulary) for fraction in fitting_fractions(vocabulary)]
         assert all(wanted <= words <= 1.2 * wanted + 1 for words, wanted in zip(kept, (5, 10, 20), strict=True))
+    # Of very few words a threshold of 20 is no share at all.
+    assert fitting_fractions(15) == (0.27, 0.6)
+    assert fitting_fractions(3) == (0.5,)
     # The control: the paper's smallest threshold would keep a single word there.
     assert words_per_topic(0.0005, 777) == 1
 
@@ -137,13 +135,13 @@ def test_a_corpus_that_is_too_small_gets_one_sentence_with_all_that_it_lacks(tmp
     passages, tokenizer = planted_passages(tmp_path / "text", documents=30)
     words = Words.of(passages, tokenizer)
     with pytest.raises(InputError) as refused:
-        fit_topics(passages, words, TopicOptions(), folder=tmp_path / "fits")
+        fit_topics(passages, words, TopicOptions(), Fitting(tmp_path / "fits"))
     message = str(refused.value)
     for part in ("15 articles to fit topics on (20", "15 articles to measure on (20", "32 different words to fit"):
         assert part in message
     assert "\n" not in message
     # Who says what to try gets it.
-    fit_topics(passages, words, ONCE, folder=tmp_path / "fits", judged=False)
+    fit_topics(passages, words, ONCE, Fitting(tmp_path / "fits", judged=False))
 
 
 def test_lda_finds_planted_topics_and_repeats_exactly() -> None:
@@ -154,7 +152,7 @@ def test_lda_finds_planted_topics_and_repeats_exactly() -> None:
     again, other = fit_lda(bags, *PLANTED, 0), fit_lda(bags, *PLANTED, 1)
     assert (again.topic_word == fitted.topic_word).all()
     assert (other.topic_word != fitted.topic_word).any()
-    assert quality([fitted, other])["stability"] == 1
+    assert stability([top_words(each.topic_word) for each in (fitted, other)]) == 1
     # Without topics in the documents there is nothing to find.
     shuffled = planted_bags(topics=1, words=40, documents=150, length=30)
     assert recovered(fit_lda(shuffled, *PLANTED, 0), 10) == 0
@@ -162,98 +160,56 @@ def test_lda_finds_planted_topics_and_repeats_exactly() -> None:
 
 def test_topics_are_fitted_on_one_half_of_the_articles_unless_told_otherwise(tmp_path: Path) -> None:
     passages, tokenizer = planted_passages(tmp_path / "text")
+    words = Words.of(passages, tokenizer)
     [fitted] = fit_topics(
-        passages,
-        Words.of(passages, tokenizer),
-        TopicOptions(topics=4, iterations=60),
-        folder=tmp_path / "fits",
-        judged=False,
+        passages, words, TopicOptions(topics=4, iterations=60), Fitting(tmp_path / "fits", judged=False)
     )
     assert recovered(fitted, 8) == 1
     for split, chosen in ((True, passages.for_topics), (False, np.arange(len(passages)))):
-        [one] = fit_topics(
-            passages, Words.of(passages, tokenizer), ONCE, folder=tmp_path / "fits", halves=split, judged=False
-        )
+        [one] = fit_topics(passages, words, ONCE, Fitting(tmp_path / "fits", halves=split, judged=False))
         whole = [passages.spelled(passage) for passage in chosen.tolist()]
-        assert one.description["words_fitted"] == np.isin(np.concatenate(whole), one.tokens).sum()
+        assert one.about.words_fitted == np.isin(np.concatenate(whole), one.tokens).sum()
         assert (one.counts == [(np.concatenate(whole) == token).sum() for token in one.tokens]).all()
 
 
 def test_fits_are_found_again_and_saved_for_other_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passages, tokenizer = planted_passages(tmp_path / "text")
     options = TopicOptions(topics=4, iterations=20)
-    fits = fit_topics(passages, Words.of(passages, tokenizer), options, folder=tmp_path / "fits", seeds=(0, 5))
+    words, fitting = Words.of(passages, tokenizer), Fitting(tmp_path / "fits", seeds=(0, 5))
+    fits = fit_topics(passages, words, options, fitting)
     assert [one.seed for one in fits] == [0, 5]
-    assert set(quality(fits)) == {"c_npmi", "c_v", "diversity", "log_likelihood_per_word", "stability"}
+    assert set(quality(fits)) == {"c_npmi", "diversity", "log_likelihood_per_word", "stability"}
     monkeypatch.setattr("topicscope.probing.topics.fit_lda", None)
-    again = fit_topics(passages, Words.of(passages, tokenizer), options, folder=tmp_path / "fits", seeds=(0, 5))
+    again = fit_topics(passages, words, options, fitting)
     save_topics(again, tmp_path)
-    for loaded, one in zip(load_topics(tmp_path, passages, Words.of(passages, tokenizer)), fits, strict=True):
+    for loaded, one in zip(load_topics(tmp_path, passages, words), fits, strict=True):
         assert (loaded.topic_word == one.topic_word).all()
         assert (loaded.tokens == one.tokens).all()
-        assert loaded.description == one.description
+        assert loaded.about == one.about
     with pytest.raises(InputError, match="which is not that of"):
         load_topics(tmp_path, passages, Words.of(None, word_tokenizer(3, 3)))
     for spoilt, sentence in ((fits[0].tokens[::-1], "are not in order"), (fits[0].tokens + 1_000, "have words beyond")):
         save_topics([replace(fits[0], tokens=np.ascontiguousarray(spoilt)), fits[1]], tmp_path)
         with pytest.raises(InputError, match=sentence):
-            load_topics(tmp_path, passages, Words.of(passages, tokenizer))
+            load_topics(tmp_path, passages, words)
     (tmp_path / "topics.safetensors").write_bytes(b"short")
     with pytest.raises(InputError, match="has no fitted topics that can be read"):
-        load_topics(tmp_path, passages, Words.of(passages, tokenizer))
-
-
-def test_another_version_of_a_library_fits_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    passages, tokenizer = planted_passages(tmp_path / "text")
-    fitted = []
-
-    def counted(bags: Bags, topics: int, iterations: int, seed: int) -> FittedTopics:
-        fitted.append(seed)
-        return fit_lda(bags, topics, iterations, seed)
-
-    monkeypatch.setattr("topicscope.probing.topics.fit_lda", counted)
-    known = versions()
-    for tomotopy, fits in (("1", 1), ("1", 1), ("2", 2)):
-        monkeypatch.setattr("topicscope.probing.topics.versions", lambda given=tomotopy: known | {"tomotopy": given})
-        [found] = fit_topics(passages, Words.of(passages, tokenizer), ONCE, folder=tmp_path / "fits", judged=False)
-        assert len(fitted) == fits
-    assert found.description["corpus"] == passages.description["corpus"]
+        load_topics(tmp_path, passages, words)
 
 
 @pytest.mark.slow
 def test_fits_in_several_processes_equal_those_in_one(tmp_path: Path) -> None:
     passages, tokenizer = planted_passages(tmp_path / "text")
+    words, options = Words.of(passages, tokenizer), TopicOptions(topics=4, iterations=20)
     alone, together = (
-        fit_topics(
-            passages,
-            Words.of(passages, tokenizer),
-            TopicOptions(topics=4, iterations=20),
-            folder=tmp_path / str(workers),
-            seeds=(0, 1, 2),
-            judged=False,
-            workers=workers,
-        )
-        for workers in (1, 2)
+        fit_topics(passages, words, options, Fitting(tmp_path / str(count), (0, 1, 2), judged=False, workers=count))
+        for count in (1, 2)
     )
     assert all((a.topic_word == b.topic_word).all() for a, b in zip(alone, together, strict=True))
 
 
-def test_fewer_words_than_topics_are_refused(tmp_path: Path) -> None:
-    passages, tokenizer = planted_passages(tmp_path / "text", documents=20)
-    with pytest.raises(InputError, match="topics = 40 is not allowed with 32 words"):
-        fit_topics(passages, Words.of(passages, tokenizer), TopicOptions(topics=40), folder=tmp_path)
-
-
-def collected(passages: Passages, tokenizer: Tokenizer, chosen: np.ndarray, most: int = 10**9) -> Bags:
-    return collect_bags(
-        passages,
-        Words.of(passages, tokenizer),
-        chosen=chosen,
-        most_tokens=most,
-        stop_words=stop_word_list("gensim"),
-        shortest=3,
-        generator=np.random.default_rng(0),
-    )
+def collected(passages: Passages, tokenizer: Tokenizer, chosen: np.ndarray) -> Bags:
+    return collect_bags(passages, Words.of(passages, tokenizer), chosen, stop_word_list("gensim"))
 
 
 def brute_force(passages: Passages, tokenizer: Tokenizer, chosen: np.ndarray) -> list[list[int]]:
@@ -379,50 +335,76 @@ def test_stability_is_the_mean_jaccard_index_of_the_best_matching(seed: int) -> 
     assert np.allclose(overlap(one, other), jaccard)
     best = max(sum(jaccard[i][j] for i, j in enumerate(order)) / 4 for order in permutations(range(4)))
     assert np.isclose(stability([one, other]), best)  # type: ignore[arg-type]
+    assert stability([one, one[::-1, ::-1], one]) == 1
+    assert stability([one]) is None
 
 
-def test_stability_is_one_for_reordered_topics_and_less_for_others() -> None:
-    top = np.arange(12).reshape(4, 3)
-    assert stability([top, top[::-1, ::-1], top]) == 1
-    assert stability([top, (top + 1) % 12]) == 0.5
-    assert stability([top]) is None
+def test_topics_whose_words_occur_together_are_more_coherent_than_mixed_ones() -> None:
+    pure, mixed = (planted_bags(topics=each, words=40 // each, documents=80, length=40) for each in (4, 1))
+    scores = [fit_lda(bags, *PLANTED, 0, judged=True).quality["c_npmi"] for bags in (pure, mixed)]
+    assert scores[0] > 0.4 > scores[1] + 0.3
+    assert "c_npmi" not in fit_lda(pure, 2, 1, 0).quality
 
 
-def test_words_that_occur_together_are_coherent_and_mixed_ones_are_not() -> None:
-    bags = planted_bags(topics=3, words=10, documents=60, length=40)
-    true = np.arange(30).reshape(3, 10)
-    of_true, of_mixed = (coherence(top, bags.documents(), 30) for top in (true, true.T.reshape(3, 10)))
-    assert of_true["c_v"] > of_mixed["c_v"] + 0.2
-    assert of_true["c_npmi"] > of_mixed["c_npmi"] + 0.2
+# Topic models of other libraries.
+
+GROUPS = [["frog", "toad", "newt"], ["flute", "cello", "organ"]]
+DOCUMENTS = [
+    [str(word) for word in np.random.default_rng(seed).choice(GROUPS[seed % 2], size=20)] for seed in range(60)
+]
 
 
-@pytest.mark.parametrize("longest", [8, 60, 200])
-def test_coherences_are_those_of_gensim(longest: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    draw = np.random.default_rng(longest)
-    # Words repeat within windows, and documents are shorter and longer than these.
-    documents = [draw.zipf(1.3, size=draw.integers(1, longest)) % 40 for _ in range(40)]
-    top = np.array([draw.permutation(40)[:10] for _ in range(5)])
-    found = coherence(top, documents, 40)
-    texts, names = ([[str(word) for word in each] for each in rows] for rows in (documents, top.tolist()))
-    dictionary = Dictionary([[str(word) for word in range(40)]])
-    for kind in ("c_npmi", "c_v"):
-        model = CoherenceModel(topics=names, texts=texts, dictionary=dictionary, coherence=kind, topn=10, processes=1)
-        with np.errstate(all="ignore"):
-            expected = np.array(model.get_coherence_per_topic())
-        assert np.isfinite(expected).any()
-        assert found[kind] == pytest.approx(expected[np.isfinite(expected)].mean(), rel=1e-9)
-    # Some documents at a time give the same counts.
-    monkeypatch.setattr(topics, "COUNTED", 7)
-    assert coherence(top, documents, 40) == pytest.approx(found, rel=1e-12)
-    # The control: other top words have other coherences.
-    assert coherence(top[:1], documents, 40) != pytest.approx(found, rel=1e-3)
+def of_gensim() -> Any:
+    corpora, models = pytest.importorskip("gensim.corpora"), pytest.importorskip("gensim.models")
+    dictionary = corpora.Dictionary(DOCUMENTS)
+    bags = [dictionary.doc2bow(document) for document in DOCUMENTS]
+    return models.LdaModel(bags, num_topics=2, id2word=dictionary, passes=5, random_state=0)
 
 
-def test_topics_with_words_that_never_occur_have_no_coherence_and_spoil_no_mean() -> None:
-    bags = planted_bags(topics=3, words=10, documents=60, length=40)
-    true = np.arange(30).reshape(3, 10)
-    missing = true.copy()
-    missing[2, 4:] = np.arange(30, 36)
-    found = coherence(missing, bags.documents(), 36)
-    assert np.isfinite(list(found.values())).all()
-    assert np.isclose(found["c_npmi"], coherence(true[:2], bags.documents(), 36)["c_npmi"])
+def of_tomotopy() -> Any:
+    model = pytest.importorskip("tomotopy").LDAModel(k=2, seed=1)
+    for document in DOCUMENTS:
+        model.add_doc(document)
+    model.train(50, workers=1)
+    return model
+
+
+def of_scikit_learn() -> Any:
+    text = pytest.importorskip("sklearn.feature_extraction.text")
+    nmf = pytest.importorskip("sklearn.decomposition").NMF(2, random_state=0)
+    pipeline = pytest.importorskip("sklearn.pipeline").make_pipeline(text.CountVectorizer(), nmf)
+    return pipeline.fit([" ".join(document) for document in DOCUMENTS])
+
+
+class BERTopicStandIn:
+    """What BERTopic documents: ``get_topics`` gives words with scores by topic, and −1 is that of outliers."""
+
+    def get_topics(self) -> dict[int, list[tuple[str, float]]]:
+        named = {topic: [(word, 0.1) for word in words] for topic, words in enumerate(GROUPS)}
+        return {-1: [("the", 0.01)], **named, 2: [("", 1e-05)]}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("make", [of_gensim, of_tomotopy, of_scikit_learn, BERTopicStandIn])
+def test_models_of_every_library_give_their_topics_words(make: Any, tmp_path: Path) -> None:
+    model = make()
+    found = ts.word_topics(model, words=3, out=tmp_path / "own.csv")
+    assert sorted(map(sorted, found.values())) == sorted(map(sorted, GROUPS))
+    # The file is what --word-topics reads.
+    assert read_pairs(tmp_path / "own.csv") == [(word, topic) for topic, words in found.items() for word in words]
+    # The control: fewer words are the first of more.
+    assert all(len(words) == 1 for words in ts.word_topics(model, words=1).values())
+
+
+def test_columns_without_names_and_other_things_are_refused() -> None:
+    class Columns:
+        components_ = np.array([[0.5, 0.5, 0.0], [0.0, 0.1, 0.9]])
+
+    assert ts.word_topics(Columns(), words=2, names=["a", "b", "c"]) == {"0": ["a", "b"], "1": ["c", "b"]}
+    for names, message in ((None, "no names are given"), (["a"], "1 names are given")):
+        with pytest.raises(InputError, match=message):
+            ts.word_topics(Columns(), names=names)
+    with pytest.raises(InputError, match="A dict is no topic model that is known"):
+        ts.word_topics({})
+    with pytest.raises(InputError, match="words = 0"):
+        ts.word_topics(Columns(), words=0, names=["a", "b", "c"])

@@ -7,11 +7,11 @@ import pytest
 
 from support.made_up_tokenizers import byte_level
 from support.planted_model import PlantedModel
-from topicscope.probing.passes import Plan, attention_sums
+from topicscope.probing.passes import Plan, Text, attention_sums
 from topicscope.probing.statistics.attention import AttentionTotals
-from topicscope.probing.statistics.labelling import DIFFERENT_TOPIC, SAME_TOPIC, Labelling
+from topicscope.probing.statistics.labelling import DIFFERENT_TOPIC, SAME_TOPIC, Labelling, TopicWeights
 from topicscope.probing.statistics.pairs import PairTable
-from topicscope.probing.statistics.similarity import pair_averages, prepared
+from topicscope.probing.statistics.similarity import Similarities, prepared
 from topicscope.text.corpora import open_corpus
 from topicscope.text.tokens import write_passages
 from topicscope.text.words import Words, mean_vectors
@@ -41,7 +41,8 @@ def test_attention_between_words_of_two_tokens_is_the_planted_one_times_their_to
     lengths[-1] = 1
     labelling = Labelling(np.arange(WORDS)[:, None] % TOPICS == np.arange(TOPICS), assignment="one")
     plan = Plan((labelling,), np.ones(WORDS), PairTable.empty(WORDS), 1, 0, places, lengths)
-    shard = attention_sums(MODEL, passages, spellings, list(range(20)), plan=plan, batch=100)
+    texts = [Text(each, spelled, place) for place, (each, spelled) in enumerate(zip(passages, spellings, strict=True))]
+    shard = attention_sums(MODEL, texts, plan=plan, batch=100)
     found = AttentionTotals([shard], 2, 0).averages(0)[0]
     assert found[SAME_TOPIC, 0] == pytest.approx(factor * 0.03, rel=1e-5)
     assert found[DIFFERENT_TOPIC, 0] == pytest.approx(factor * 0.02, rel=1e-5)
@@ -65,8 +66,11 @@ def test_likeness_of_spellings_alone_is_no_topic_structure(tmp_path: Path) -> No
         topic = np.array([names.index(name.lower()) % 8 for name in words.named(numbers)])
         labelling = Labelling(topic[:, None] == np.arange(8), tokens=numbers, assignment="one")
         tokens, mean = words.token_means(numbers)
-        found = pair_averages(prepared(mean_vectors(mean, vectors[tokens]), "cosine"), labelling)
-        return float(found.same[0] - found.different[0])
+        ready, ones = prepared(mean_vectors(mean, vectors[tokens]), "cosine"), np.ones((1, len(numbers)))
+        similarities = Similarities(labelling, TopicWeights(ones, ones))
+        similarities.add(ready @ ready.T)
+        averages = similarities.averages()
+        return float(averages.same[0, 0] - averages.different[0, 0])
 
     # Of the pairs of a topic of 3 words in 2 spellings, 3 of 15 are one word: a fifth of them have cosine 1.
     assert difference(Words.of(passages, tokenizer, merged=False)) == pytest.approx(0.2, abs=0.05)

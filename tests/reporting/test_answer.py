@@ -2,7 +2,11 @@
 
 from typing import Any
 
-from topicscope.reporting.answer import answers, latex, paired, paired_answers, verdict, where_strongest
+import msgspec
+
+from topicscope.records import Comparison, LayerAttention, PairedRow, ProbeRow
+from topicscope.reporting import answer
+from topicscope.reporting.answer import answers, latex, paired, paired_answers, where_strongest
 
 
 def contrast(ratio: float | None, low: float, high: float, p: float, auc_high: float = 0.7) -> dict[str, Any]:
@@ -17,12 +21,24 @@ def contrast(ratio: float | None, low: float, high: float, p: float, auc_high: f
 YES, NO = contrast(1.5, 1.4, 1.6, 0.001), contrast(1.0, 0.99, 1.01, 0.6, auc_high=0.51)
 
 
-def row(model: str, found: dict[str, Any], **more: Any) -> dict[str, Any]:
-    layers = [{"layer": place, "centred_cosine": each} for place, each in enumerate((NO, found, found))]
-    topics = [{"topic": 0, "cosine": found, "attention": found, "hidden": found}]
-    numbers = {"cosine": found, "dot": found, "attention": found, "attention_by_layer": [NO, found]}
+def topic(cosine: dict[str, Any], attention: dict[str, Any], hidden: dict[str, Any]) -> dict[str, Any]:
+    return {"topic": 0, "words": [], "kept": 2, "cosine": cosine, "attention": attention, "hidden": hidden}
+
+
+def row(model: str, found: dict[str, Any], **more: Any) -> ProbeRow:
+    layers = [
+        {"layer": place, "words": 9, "cosine": each, "centred_cosine": each}
+        for place, each in enumerate((NO, found, found))
+    ]
+    by_layer = [each | {"layer": layer} for layer, each in ((1, NO), (2, found))]
+    numbers = {"cosine": found, "dot": found, "attention": found, "attention_by_layer": by_layer}
     about = {"model": model, "revision": "", "fraction": 0.002, "assignment": "one", "embedding": "matrix", "topics": 3}
-    return about | numbers | {"centred": False, "hidden_by_layer": layers, "by_topic": topics} | more
+    states = {"hidden_by_layer": layers, "by_topic": [topic(found, found, found)]}
+    return msgspec.convert(about | numbers | states | more, ProbeRow)
+
+
+def verdict(found: dict[str, Any]) -> str:
+    return answer.verdict(msgspec.convert(found, Comparison), found["p"])
 
 
 def test_verdicts_follow_the_rule() -> None:
@@ -51,8 +67,7 @@ def test_a_trained_and_an_untrained_model_get_their_own_sentences() -> None:
 
 
 def test_a_clear_whole_without_a_clear_topic_is_explained() -> None:
-    [topic] = row("a", YES)["by_topic"]
-    [said, _] = answers([row("a", YES, by_topic=[topic | {"attention": NO, "hidden": NO}])])
+    [said, _] = answers([row("a", YES, by_topic=[topic(YES, NO, NO)])])
     assert (
         "encoded: 1 in the embeddings, 0 in attention, 0 in hidden states. In attention and hidden states no " in said
     )
@@ -95,12 +110,16 @@ def test_what_is_left_among_matched_pairs_is_said_and_whether_co_occurrence_may_
 
 
 def test_strongest_layers_have_half_of_the_largest_excess() -> None:
-    ratios = [{"ratio": each} for each in (1.0, 1.5, 2.0, 1.6, 1.1, 1.9)]
-    assert where_strongest(ratios) == "strongest in layers 2–4, 6"
-    assert where_strongest([{"ratio": each} for each in (3.0, 1.1)]) == "strongest in layer 1"
-    assert where_strongest([{"ratio": each} for each in (1.6, 2.0, 1.5)]) == "spread over all layers"
-    assert where_strongest([{"ratio": 2.0}]) == ""
-    assert where_strongest([{"ratio": 0.9}, {"ratio": None}]) == ""
+    def strongest(*ratios: float | None, first: int = 1) -> str:
+        layers = [LayerAttention(layer=layer, ratio=ratio) for layer, ratio in enumerate(ratios, first)]
+        return where_strongest(layers)
+
+    assert strongest(1.0, 1.5, 2.0, 1.6, 1.1, 1.9) == "strongest in layers 2–4, 6"
+    # The numbers are the network's own.
+    assert strongest(1.0, 1.5, 2.0, 1.6, 1.1, 1.9, first=4) == "strongest in layers 5–7, 9"
+    assert strongest(3.0, 1.1) == "strongest in layer 1"
+    assert strongest(1.6, 2.0, 1.5) == "spread over all layers"
+    assert strongest(2.0) == strongest(0.9, None) == ""
 
 
 def test_numbers_are_macros_of_a_table() -> None:
@@ -123,10 +142,10 @@ def test_numbers_are_macros_of_a_table() -> None:
     assert text.isascii()
 
 
-def compared(measure: str, least: float, most: float, p: float, **more: Any) -> dict[str, Any]:
+def compared(measure: str, least: float, most: float, p: float, **more: Any) -> PairedRow:
     about = {"model": "b", "against": "a", "fraction": 0.002, "assignment": "one", "measure": measure, "layer": None}
     difference = {"difference": (least + most) / 2, "difference_low": least, "difference_high": most}
-    return about | difference | {"ratio_of_ratios": None, "low": None, "high": None, "p": p} | more
+    return msgspec.convert(about | difference | {"p": p} | more, PairedRow)
 
 
 def test_two_models_are_told_apart_by_the_paired_test_and_its_interval_together() -> None:
@@ -148,11 +167,11 @@ def test_two_models_are_told_apart_by_the_paired_test_and_its_interval_together(
         "Embeddings: less, -0.20 [-0.30, -0.10] in same − different. "
         "Hidden states: not told apart in layers 0, 2; more in layer 1."
     )
-    said, _ = paired_answers([compared("hidden centred_cosine", -0.1, 0.1, 0.5, layer=layer) for layer in range(3)])
+    said, _ = paired_answers([compared("hidden centred_cosine", -0.1, 0.1, 0.5, layer=layer) for layer in range(3)], {})
     assert said == "b against a. Hidden states: not told apart in any layer."
     assert rule.startswith("“More” and “less” mean that p < 0.05")
     assert paired(rows) == rows[:5]
-    assert paired_answers([]) == []
+    assert paired_answers([], {}) == []
 
 
 def test_a_decoders_sink_is_said() -> None:

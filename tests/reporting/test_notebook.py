@@ -1,46 +1,45 @@
 """Results in a notebook: short, escaped, and the page in a frame that cannot reach the notebook."""
 
 import html
-import json
 import re
 from pathlib import Path
 
 import pytest
 
-from support.page_material import NASTY, write_claims, write_probe, write_runs, write_text_run
+from support.page_material import NASTY, made_claim, write_claims, write_probe, write_runs, write_text_run
 from topicscope.commands.report import report, show
 from topicscope.errors import InputError
-from topicscope.reporting.notebook import claims_html, curve_svg, probe_html, run_html
-from topicscope.training.runs import RunFolder
+from topicscope.measure.run import read_run
+from topicscope.records import read_probe
+from topicscope.reporting.notebook import claims_html, curve_svg, live_html, probe_html
+from topicscope.training.folder import cut
 
 
-def test_a_run_shows_its_last_numbers_and_its_loss(tmp_path: Path) -> None:
-    run = RunFolder(write_runs(tmp_path / "runs", seeds=1) / "seed-0")
-    shown = run._repr_html_()
-    assert "12 of 12" in shown
-    assert f"{run.metrics()[-1]['loss']:.5g}" in shown
-    assert "<polyline" in shown
-    assert "nothing is logged yet" in run_html("somewhere", [], 12)
+def test_a_run_while_it_is_trained_shows_its_loss_and_norms(tmp_path: Path) -> None:
+    run = read_run(write_runs(tmp_path / "runs", seeds=1) / "seed-0")
+    shown = live_html(run, 12)
+    assert shown.startswith("<p>step 12 of 12</p>")
+    assert f"{run.metrics['loss'][0, -1]:.4g}" in shown
+    assert shown.count("<polyline") == 4
+    assert live_html(cut(run, 2), 12) == "<p>step 0 of 12</p>"
+    assert repr(run) == f"<run {run.name}: seeds 0, step 12 of 12>"
 
 
 def test_a_run_on_text_is_shown_like_any_other(tmp_path: Path) -> None:
-    run = RunFolder(write_text_run(tmp_path / "text"))
-    assert "2 of 14" in run._repr_html_()
-    assert "Norm of W^K by layer" in show(run).page
+    assert "Norm of W^K by layer" in show(write_text_run(tmp_path / "text")).page
 
 
 def test_claims_show_verdicts_and_escape_words() -> None:
-    row = {"verdict": "holds", "id": "a", "statement": NASTY, "expected": 1.0, "measured": 1.0, "low": 0.9, "high": 1.1}
-    shown = claims_html([row, {**row, "low": None, "measured": None}], "results")
-    assert "2 holds" in shown
-    assert "1 [0.9, 1.1]" in shown
+    claims = [made_claim("a/b", "Figure 2", 1.0, statement=NASTY), made_claim("a/c", "Figure 2", None)]
+    shown = claims_html(claims, "results")
+    assert "1 holds, 1 was not run" in shown
+    assert "1.0067 [0.97798, 1.0354]" in shown
     assert NASTY not in shown
     assert html.escape(NASTY) in shown
 
 
 def test_a_probe_shows_ratios_and_escapes_names(tmp_path: Path) -> None:
-    rows = json.loads((write_probe(tmp_path / "probe") / "probe.json").read_text())
-    shown = probe_html(rows, "probe")
+    shown = probe_html(read_probe(write_probe(tmp_path / "probe") / "probe.json"), "probe")
     assert "2.00 [1.90, 2.10] *" in shown
     assert "no ratio; difference 0.5" in shown
     assert NASTY not in shown
@@ -75,7 +74,7 @@ def test_report_refuses_what_it_cannot_write(tmp_path: Path) -> None:
         report([tmp_path], tmp_path)
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", "README.md", "report", "mine.html"])
+@pytest.mark.parametrize("name", ["metrics.csv", "README.md", "report", "mine.html"])
 def test_report_overwrites_nothing_but_its_own_page(tmp_path: Path, name: str) -> None:
     folder = write_claims(tmp_path / "results")
     file = tmp_path / name

@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
+from topicscope.records import ClaimRowRecord, Comparison
 from topicscope.reporting.rounding import (
     claim_number,
     claim_text,
@@ -41,15 +43,15 @@ def test_ends_that_differ_are_told_apart_where_three_digits_would_not() -> None:
 
 
 def test_a_comparison_is_its_ratio_or_its_difference_or_nothing() -> None:
-    comparison = {"ratio": 1.5167, "low": 1.402, "high": 1.633, "difference": 0.112, "p": 0.01}
+    comparison = Comparison(ratio=1.5167, low=1.402, high=1.633, difference=0.112, p=0.01)
     assert comparison_text(comparison, mark="*") == "1.52* [1.40, 1.63]"
-    no_ratio = {**comparison, "ratio": None, "difference_low": 0.09, "difference_high": 0.134}
+    no_ratio = replace(comparison, ratio=None, difference_low=0.09, difference_high=0.134)
     assert comparison_text(no_ratio) == "Δ 0.112 [0.090, 0.134]"
     assert comparison_text(no_ratio, no_ratio="no ratio; difference") == "no ratio; difference 0.112 [0.090, 0.134]"
-    assert comparison_text({**no_ratio, "difference": None}) == comparison_text({}) == "–"
+    assert comparison_text(replace(no_ratio, difference=None)) == comparison_text(Comparison()) == "–"
     assert is_significant(comparison)
-    assert not is_significant({**comparison, "p": 0.05})
-    assert not is_significant({**comparison, "p": None})
+    assert not is_significant(replace(comparison, p=0.05))
+    assert not is_significant(replace(comparison, p=None))
 
 
 @pytest.mark.parametrize(
@@ -77,10 +79,14 @@ def test_powers_are_found_in_sentences_and_not_in_names() -> None:
     assert with_interval(3e-05, 1e-05, None) == "3·10⁻⁵ [10⁻⁵, no upper end]"
 
 
+def row(measured: float | None, low: float | None = None, high: float | None = None) -> ClaimRowRecord:
+    return ClaimRowRecord(name="", measured=measured, low=low, high=high, verdict="holds", margin=None)
+
+
 def test_numbers_of_claims_have_five_digits() -> None:
-    assert claim_text({"measured": 1.234567, "low": 1.0, "high": 2.000004}) == "1.2346 [1, 2]"
-    assert claim_text({"measured": 1.234567, "low": None, "high": None}) == "1.2346"
-    assert claim_text({"measured": None}) == "–"
+    assert claim_text(row(1.234567, 1.0, 2.000004)) == "1.2346 [1, 2]"
+    assert claim_text(row(1.234567)) == "1.2346"
+    assert claim_text(row(None)) == "–"
     assert claim_number("> 0") == "> 0"
 
 

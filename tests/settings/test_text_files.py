@@ -49,7 +49,7 @@ def test_a_run_on_a_corpus_by_its_relative_name_is_resumed_from_another_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("transformers")
-    from topicscope.training.loop import train
+    from topicscope.training.text import train_on_text as train
 
     corpus, out = write_corpus(tmp_path), tmp_path / "run"
     monkeypatch.chdir(tmp_path)
@@ -58,7 +58,7 @@ def test_a_run_on_a_corpus_by_its_relative_name_is_resumed_from_another_folder(
     assert loaded(train(settings, out, resume=True).settings_path).data.corpus == str(corpus)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert train(loaded(out / "settings.toml"), out, resume=True).metrics()[-1]["step"] == 1
+    assert train(loaded(out / "settings.toml"), out, resume=True).settings().training.steps == 1
     with pytest.raises(InputError, match=r"data\.corpus"):
         train(settings, out, resume=True)
     assert with_absolute_paths(settings) == settings

@@ -5,20 +5,22 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import torch
 
 import topicscope
+from topicscope.measure.run import read_run
 from topicscope.model.transformer import Transformer
 from topicscope.model.weights import Sizes, initial_weights
 from topicscope.settings import Settings
 from topicscope.settings.toml import settings_from_table
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
-from topicscope.training.checkpoints import newest_checkpoint
 
 SMALL: dict[str, Any] = {
     "data": {"topics": 3, "words": 2, "length": [4, 9], "documents": 30, "dirichlet": [0.3]},
@@ -70,21 +72,30 @@ def build_model(settings: Settings, *, seed: int = 0, dtype: torch.dtype = torch
     return Transformer(settings.model, sizes, weights, dtype=dtype)
 
 
-def start_program(*words: str, **environment: str) -> subprocess.Popen[str]:
+def start_program(*words: str) -> subprocess.Popen[str]:
     """The command line as a process of its own, on the code under test."""
-    return start_python("-m", "topicscope", *words, **environment)
+    return start_python("-m", "topicscope", *words)
 
 
-def start_python(*words: str, **environment: str) -> subprocess.Popen[str]:
-    """Python as a process of its own, on the code under test."""
+def start_python(
+    *words: str, own_group: bool = False, environment: Mapping[str, str] = MappingProxyType({})
+) -> subprocess.Popen[str]:
+    """Python as a process of its own, on the code under test; a group of its own can be sent what a terminal sends."""
     # The tests' helpers too: workers import the functions that they are given from there.
     paths = os.pathsep.join(map(str, (Path(topicscope.__file__).parents[1], Path(__file__).parents[1])))
-    variables = os.environ | {"PYTHONPATH": paths} | environment
+    variables = os.environ | {"PYTHONPATH": paths, **environment}
     command = [sys.executable, *words]
     # Tests may run in a background job of a shell, which ignores Ctrl-C and would have its children do so.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        return subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return subprocess.Popen(
+            command,
+            env=variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=own_group,
+        )
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -95,10 +106,8 @@ def run_files(folder: Path) -> dict[str, bytes]:
 
 
 def final_weights(folder: Path) -> dict[str, torch.Tensor]:
-    """Of a run: those of its newest checkpoint."""
-    checkpoint = newest_checkpoint(folder)
-    assert checkpoint is not None
-    return checkpoint.part("weights")
+    """Of a run's first seed."""
+    return {name: torch.from_numpy(weight[0]) for name, weight in read_run(folder).weights.items()}
 
 
 def batch_of(stream: Any, step: int) -> MaskedDocuments:

@@ -31,11 +31,3 @@ def contrast(one: str, other: str) -> float:
 
     low, high = sorted([luminance(one), luminance(other)])
     return (high + 0.05) / (low + 0.05)
-
-
-def numbers_of(page: str, reference: dict[str, int]) -> np.ndarray:
-    """An array of a page that is kept as planes of bytes, as the script unpacks it."""
-    entry = data_of(page)["arrays"][reference["$"]]
-    assert entry["kind"] == "planes"
-    content = np.frombuffer(arrays_of(page), dtype=np.uint8)[entry["at"] : entry["at"] + entry["bytes"]]
-    return np.ascontiguousarray(content.reshape(4, -1).T).view("<f4").ravel()

@@ -5,17 +5,23 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
-from safetensors.numpy import save_file
 
 from support.helpers import small_settings
 from support.text_corpus import small_text_settings
-from topicscope.measure.film import Matrix, RunView, classes_of, film
-from topicscope.paper.claim import Claim, above, exact, over_seeds, row
+from topicscope.measure.blocks import averages_by_class
+from topicscope.measure.run import Run, run_bytes, write_run
+from topicscope.papers.article import article
+from topicscope.papers.claim import Claim, not_run, over_seeds, record
+from topicscope.papers.registry import paper
+from topicscope.records import ClaimRecord, Level, Reference
 from topicscope.reporting.figures import save_figure
-from topicscope.reporting.figures.training import seed_points
+from topicscope.reporting.figures.training import run_points
+from topicscope.settings import Data, Model, Part, Settings, Training
 from topicscope.settings.toml import dump_settings
-from topicscope.training.loop import Ensemble, train, train_ensemble
+from topicscope.store import struct_text
+from topicscope.training.loop import train
 
 NASTY = '<script>alert("x")</script>'
 
@@ -44,7 +50,8 @@ def write_runs(folder: Path, seeds: int = 2) -> Path:
         **dict.fromkeys(("key", "query", "key_bias", "query_bias", "value_bias", "prediction_bias"), frozen),
     }
     settings = small_settings(model=model, training={"loss": "squared", "l2": 1e-3, "learning_rate": 0.05})
-    train_ensemble(Ensemble(settings=settings, seeds=tuple(range(seeds))), folder)
+    for seed in range(seeds):
+        train(dataclasses.replace(settings, seed=seed), folder / f"seed-{seed}")
     return folder
 
 
@@ -57,63 +64,77 @@ def write_layers(folder: Path) -> Path:
 
 def write_text_run(folder: Path) -> Path:
     """Three rows of a run on text that was to have more, of two layers."""
+    nan = np.nan
+    ratios = {
+        "embedding": np.array([-1.0, nan, 3.0]),
+        "attention": np.array([1.0, nan, 2.0]),
+        "attention-by-layer": np.array([[1.0, 2.0], [nan, nan], [2.0, 4.0]]),
+    }
+    topics = {}
+    with np.errstate(invalid="ignore"):
+        for name, ratio in ratios.items():
+            for end, factor in (("", 1.0), ("/low", 0.5), ("/high", 2.0)):
+                topics[f"topics/{name}{end}"] = np.log(np.where(ratio > 0, factor * ratio, nan))[None]
+            for end in ("/difference", "/difference-low", "/difference-high"):
+                topics[f"topics/{name}{end}"] = np.full((1, *ratio.shape), nan)
+    for end, value in (
+        ("", nan),
+        ("/low", nan),
+        ("/high", nan),
+        ("/difference", 0.5),
+        ("/difference-low", 0.25),
+        ("/difference-high", 1.0),
+    ):
+        topics[f"topics/embedding-matrix{end}"] = np.array([[value, nan, value]])
+    run = Run(
+        name="text",
+        settings=small_text_settings(),
+        seeds=(0,),
+        steps=np.arange(3),
+        metrics={
+            "loss": np.array([[5.0, 4.0, 3.0]]),
+            "validation_loss": np.array([[6.0, nan, 4.0]]),
+            "norm/key": np.array([[[0.1, 0.2]] * 3]),
+            "norm/query": np.array([[[0.1, 0.2]] * 3]),
+            "norm/value": np.array([[[1.0, 2.0], [1.0, 2.0], [1.0, 4.0]]]),
+            "rotation": np.array([[[nan, nan], [nan, nan], [0.25, 0.125]]]),
+            "gradient_norm/key": np.array([[[1e-3, 1e-5 * 10**step] for step in range(3)]]),
+            **topics,
+        },
+    )
     folder.mkdir(parents=True)
-    (folder / "settings.toml").write_text(dump_settings(small_text_settings()))
-
-    def contrast(ratio: float) -> dict[str, float]:
-        return {"ratio": ratio, "low": ratio / 2, "high": ratio * 2}
-
-    def topics(embedding: float, attention: float) -> dict[str, Any]:
-        difference = {"ratio": None, "difference": 0.5, "difference_low": 0.25, "difference_high": 1.0}
-        layers = [contrast(attention), contrast(attention * 2)]
-        cosines = {"embedding_layer": contrast(embedding), "embedding_matrix": difference}
-        return {**cosines, "attention": contrast(attention), "attention_by_layer": layers}
-
-    rows = [
-        {
-            "step": step,
-            "loss": 5.0 - step,
-            "validation_loss": None if step == 1 else 6.0 - step,
-            "norm": {"key": [0.1, 0.2], "query": [0.1, 0.2], "value": [1.0, 2.0 * max(step, 1)]},
-            "rotation": [0.25, 0.125] if step == 2 else None,
-            "gradient_norm": {"key": [1e-3, 1e-5 * 10**step]},
-            "topics": measured,
-        }
-        for step, measured in enumerate([topics(-1.0, 1.0), None, topics(3.0, 2.0)])
-    ]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "settings.toml").write_text(dump_settings(run.settings))
+    (folder / "run.safetensors").write_bytes(run_bytes(run))
     return folder
+
+
+def made_claim(
+    name: str, source: str, number: float | None, figure: str = "", statement: str = "It is so."
+) -> ClaimRecord:
+    """A claim that holds if its number is above 0, and is not run without one; three seeds."""
+    claim = Claim(id=name, source=source, statement=statement, rule="> 0", quantity="none", figure=figure)
+    if number is None:
+        return not_run(claim, "topic_structure", "It was not tried.")
+    return record(claim, "topic_structure", over_seeds([number, number, 1.02 * number]))
+
+
+def write_records(folder: Path, records: list[ClaimRecord]) -> None:
+    (folder / "claims.json").write_bytes(struct_text(records))
+    (folder / "article.json").write_bytes(struct_text([article(paper(), records)]))
 
 
 def write_claims(folder: Path, *, statement: str = NASTY) -> Path:
     """Three claims: one holds, one fails, one was not run; a figure for two."""
     (folder / "figures").mkdir(parents=True)
-
-    def claim(name: str, source: str, figure: str, words: str) -> Claim:
-        return Claim(
-            id=name,
-            source=source,
-            statement=words,
-            expected="> 0",
-            rule=above(0),
-            measure=lambda _: exact(1),
-            figure=figure,
-        )
-
-    rows = [
-        row(
-            claim("figure2/a", "Figure 2", "figure2", statement),
-            over_seeds([1.0, 1.1, 1.2]),
-            "holds",
-            seeds=3,
-        ),
-        row(claim("theorem2/b", "Theorem 2", "", "It is so."), exact(-2.0), "fails"),
-        row(claim("figure2/c", "Figure 2", "figure2", "Not tried."), None, "not run"),
+    records = [
+        made_claim("figure2/a", "Figure 2", 1.0, "figure2", statement),
+        made_claim("theorem2/b", "Theorem 2", -2.0),
+        made_claim("figure2/c", "Figure 2", None, "figure2"),
     ]
-    (folder / "claims.json").write_text(json.dumps(rows))
+    write_records(folder, records)
     (folder / "settings.json").write_text(json.dumps({"preset": "quick", "seeds": 3, "seed": 0}))
-    points = {"contrast": ({"squared loss": np.array([1.0, 1.1, 1.2]), statement: np.array([0.5])}, 0.25)}
-    save_figure(seed_points(points, title="Figure 2"), folder / "figures" / "figure2")
+    points = {"contrast": ({"squared loss": np.array([1.0, 1.1, 1.2]), statement: np.array([0.5])}, {"end": 0.25})}
+    save_figure(run_points(points, title="Figure 2"), folder / "figures" / "figure2")
     return folder
 
 
@@ -158,7 +179,7 @@ def write_sweep(folder: Path) -> Path:
 
 def write_landscapes(folder: Path) -> Path:
     """Two small landscapes."""
-    from topicscope.paper.figures6_9 import landscape_grid
+    from topicscope.papers.topic_structure.landscapes import landscape_grid
     from topicscope.theory.landscape import InfiniteDocuments
 
     folder.mkdir(parents=True)
@@ -172,7 +193,7 @@ def write_landscapes(folder: Path) -> Path:
         weights=np.stack([grid[1] for grid in grids]),
         loss=np.stack([grid[2] for grid in grids]),
     )
-    (folder / "landscapes.json").write_text(json.dumps([grid[0] for grid in grids]))
+    (folder / "landscapes.json").write_bytes(struct_text([grid[0] for grid in grids]))
     return folder
 
 
@@ -194,82 +215,98 @@ def write_article(folder: Path) -> Path:
     (folder / "figures").mkdir(parents=True)
     write_landscapes(folder / "runs" / "landscapes")
 
-    def claim(name: str, source: str, verdict: str, number: float, figure: str = "") -> dict[str, Any]:
-        made = Claim(
-            id=name, source=source, statement=f"{name} with W^V and p_c.", expected="> 0", rule=above(0),
-            measure=lambda _: exact(1), figure=figure,
-        )  # fmt: skip
-        return row(made, over_seeds([number, number, 1.02 * number]), "holds", seeds=3) | {"verdict": verdict}
-
-    rows = [
-        claim("section6.1/topics", "§6.1", "holds", 0.7),
-        claim("theorem1/example", "Theorem 1", "fails", 0.019),
-        claim("theorem2/finite-ratio", "Theorem 2", "holds", 2.1),
-        claim("figure2/squared-sgd/theorem2", "Figure 2", "holds", 0.044, "figure2"),
-        claim("figure2/squared-adam/theorem2", "Figure 2", "fails", 0.82, "figure2"),
-        claim("figure4/two-stages", "Figure 4", "holds", 0.98),
-        claim("figure4/loss-decides", "Figure 4", "undecided", 0.6, "other"),
+    two = made_claim("figure2/theorem2", "Figure 2", -0.82, "figure2", "W^V converges to Theorem 2's, with p_c.")
+    rows = over_seeds([0.5, 0.5, 0.51]), over_seeds([-0.5, -0.5, -0.51])
+    blocks = Claim(id="figure2/blocks", source="Figure 2", statement="Blocks are seen.", rule="> 0", quantity="none")
+    records = [
+        made_claim("section6.1/topics", "§6.1", 0.7),
+        made_claim("theorem1/example", "Theorem 1", -0.019),
+        made_claim("theorem2/finite-excess", "Theorem 2", 0.0068),
+        record(blocks, "topic_structure", {"Adam": rows[0], "SGD": rows[1]}),
+        two,
+        made_claim("figure2/sgd-lingers", "Figure 2", 1.6, "figure2"),
+        made_claim("figure2/class-averages", "Figure 2", 0.5),
+        made_claim("figure4/two-stages", "Figure 4", 0.98),
+        msgspec.structs.replace(made_claim("figure4/loss-decides", "Figure 4", 0.6, "other"), verdict="undecided"),
     ]
-    (folder / "claims.json").write_text(json.dumps(rows))
-    points = {"contrast": ({"squared loss": np.array([1.0, 1.1, 1.2])}, 0.25)}
+    write_records(folder, records)
+    points = {"contrast": ({"squared loss": np.array([1.0, 1.1, 1.2])}, {"end": 0.25})}
     for name in ("figure2", "other"):
-        save_figure(seed_points(points, title="W^V"), folder / "figures" / name)
+        save_figure(run_points(points, title="W^V"), folder / "figures" / name)
     save_view(folder / "runs" / "figure2" / "squared-adam", with_theory())
     save_view(folder / "runs" / "figure4" / "squared" / "adam" / "scale-0.001", two_stages())
     return folder
 
 
-def save_view(folder: Path, view: RunView) -> None:
-    folder.mkdir(parents=True)
-    save_file(film(view), folder / "trained.safetensors")
+def save_view(folder: Path, run: Run) -> None:
+    write_run(run, folder)
 
 
-def with_theory() -> RunView:
+def with_theory() -> Run:
     """A matrix that grows into its theory, of three topics of two words; attention stays as it is."""
     word_topics = np.array([0, 1, 1, 2, 2, 3, 3])
     theory = (word_topics[:, None] == word_topics).astype(np.float32)
     steps = np.arange(0, 2001, 100)
-    frames = (steps / 2000)[:, None, None] * theory
-    settings = {
-        "seed": 0,
-        "data": {"topics": 3, "words": 2},
-        "model": {part: {"train": part == "value"} for part in ("embedding", "value", "key", "query")},
-        "training": {"loss": "squared", "optimizer": "adam", "learning_rate": 0.01, "l2": 0.0, "steps": 2000},
-    }
-    matrix = Matrix("W^V", frames.astype(np.float32), classes_of(frames, word_topics)[None], theory, "The optimum.")
-    return RunView(
+    frames = ((steps / 2000)[:, None, None] * theory).astype(np.float32)
+    still, one_hot = Part(start="zero", train=False), Part(start="identity", train=False)
+    biases = dict.fromkeys(("key_bias", "query_bias", "value_bias", "prediction_bias"), still)
+    settings = Settings(
+        data=Data(topics=3, words=2),
+        model=Model(embedding=one_hot, key=still, query=still, **biases),
+        training=Training(loss="squared", optimizer="adam", steps=2000),
+    )
+    return Run(
         name="figure2/squared-adam",
         settings=settings,
         seeds=(0,),
         steps=steps,
-        loss=np.exp(-steps / 500)[None],
-        held_out=np.full((1, len(steps)), np.nan),
-        norms={"value": steps[None] / 1000.0, "key": np.zeros((1, len(steps)))},
-        stages={},
+        metrics={
+            "loss": np.exp(-steps / 500)[None],
+            "norm/value": steps[None, :, None] / 1000.0,
+            "norm/key": np.zeros((1, len(steps), 1)),
+        },
+        theory={"word_topics": word_topics, "value_products": theory},
         frame_steps=steps,
-        matrices=(matrix,),
-        attention=np.full((1, len(steps), 1, 3), 0.01),
-        word_topics=word_topics,
-        levels={"bayes_floor": {"loss": 0.1}, "matrices": {}},
-        total=2000,
+        frames={
+            "value_products": frames[None, :, None],
+            "averages/value_products": np.array([averages_by_class(frame, word_topics) for frame in frames])[
+                None, :, None
+            ],
+            "attention": np.full((1, len(steps), 3, 1, 1), 0.01),
+        },
+        reference=Reference(bayes_floor=Level(loss=0.1), matrices={"value_products": "The optimum."}),
     )
 
 
-def two_stages() -> RunView:
+def two_stages() -> Run:
     """W^V first, then attention, which takes off at step 1,200."""
-    view = with_theory()
-    late = np.clip((view.steps - 1100) / 1000, 0, None)[None]
-    matrix = dataclasses.replace(view.matrices[0], theory=None, what="There is no theory.")
+    run = with_theory()
+    late = np.clip((run.steps - 1100) / 1000, 0, None)[None]
     modes = {
-        f"{mode} in W^{part}": 0.01 + late * (1.0 if mode == "topics" else 0.01)
-        for mode in ("topics", "[MASK]")
-        for part in "KQ"
+        f"modes/{part}-{mode}": 0.01 + late * (1.0 if mode == "topics" else 0.01)
+        for mode in ("topics", "mask")
+        for part in ("key", "query")
     }
+    trained = Part()
+    model = dataclasses.replace(run.settings.model, key=trained, query=trained)  # type: ignore[arg-type]
     return dataclasses.replace(
-        view,
+        run,
         name="figure4/squared/adam/scale-0.001",
-        norms={"value": view.norms["value"] + 0.1, "key": 0.01 + late, "query": 0.01 + late, **modes},
-        stages={"words": late, "mask": 0 * late, "gain": np.minimum(view.steps / 500, 0.98)[None]},
-        matrices=(matrix,),
-        attention=0.01 + 0.05 * late[:, :, None, None] * np.array([1.0, 0.8, 0.0]),
+        settings=dataclasses.replace(run.settings, model=model),
+        metrics={
+            "loss": run.metrics["loss"],
+            "norm/value": run.metrics["norm/value"] + 0.1,
+            "norm/key": 0.01 + late[:, :, None],
+            "norm/query": 0.01 + late[:, :, None],
+            "attention/words": late[:, :, None],
+            "attention/mask": 0 * late[:, :, None],
+            "uniform_gain": np.minimum(run.steps / 500, 0.98)[None],
+            **modes,
+        },
+        theory={"word_topics": run.word_topics},
+        frames={
+            **run.frames,
+            "attention": 0.01 + 0.05 * late[:, :, None, None, None] * np.array([1.0, 0.8, 0.0])[:, None, None],
+        },
+        reference=Reference(matrices={"value_products": "There is no theory."}),
     )

@@ -7,8 +7,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from support.planted import words_of_one_token
 from topicscope.probing.models import Outputs, Subject
-from topicscope.probing.statistics.labelling import Labelling
+from topicscope.probing.passes import Plan, Text, attention_sums
+from topicscope.probing.rows import AttentionNumbers, AttentionSummary
+from topicscope.probing.settings import MeasureSettings
+from topicscope.probing.statistics.attention import AttentionTotals
+from topicscope.probing.statistics.labelling import Labelling, over_one_vocabulary
+from topicscope.probing.statistics.pairs import count_pairs
 
 
 class PlantedModel:
@@ -41,15 +47,15 @@ class PlantedModel:
     def run(self, passages: Sequence[Int[np.ndarray, " _"]]) -> Outputs:
         longest = max(map(len, passages))
         # What is padding's must not be used.
-        found = torch.full((self.layers, len(passages), self.heads, longest, longest), torch.nan)
+        attention = torch.full((self.layers, len(passages), self.heads, longest, longest), torch.nan)
         for place, passage in enumerate(passages):
             same_word = passage[:, None] == passage
             same_topic = self.topic[passage][:, None] == self.topic[passage]
             kind = np.where(same_word, 0, np.where(same_topic, 1, 2))
             size = len(passage)
-            found[0, place, :, :size, :size] = torch.as_tensor(self.weights[kind] / size)
-            found[1, place, :, :size, :size] = 1 / size
-        return Outputs(list(found), self.hidden(passages))
+            attention[0, place, :, :size, :size] = torch.as_tensor(self.weights[kind] / size)
+            attention[1, place, :, :size, :size] = 1 / size
+        return Outputs(list(attention), self.hidden(passages))
 
     def hidden(self, passages: Sequence[Int[np.ndarray, " _"]]) -> list[Float[Tensor, "passage position width"]]:
         """None of them."""
@@ -68,3 +74,36 @@ def layer_means(model: Subject, passages: Sequence[Int[np.ndarray, " _"]]) -> Fl
     layers = [np.concatenate([layer[0].numpy() for layer in alike]) for alike in zip(*outputs, strict=True)]
     means = [states.mean(axis=0, dtype=np.float64) for states in layers]
     return np.stack(means).astype(np.float32) if means else np.zeros((0, 0), dtype=np.float32)
+
+
+def plan_of(labels: Sequence[Labelling], passages: Sequence[Int[np.ndarray, " _"]], permutations: int) -> Plan:
+    """What is measured on passages of one-token words, all of which the labellings know."""
+    vocabulary, tokens = len(labels[0].membership), np.concatenate(passages)
+    frequency = np.bincount(tokens, minlength=vocabulary).astype(np.float64)
+    pairs = count_pairs(tokens, np.cumsum([0, *map(len, passages)]), vocabulary)
+    places = words_of_one_token(vocabulary).places(np.arange(vocabulary))
+    return Plan(over_one_vocabulary(labels), frequency, pairs, permutations, 0, places, np.ones_like(places))
+
+
+def totals_of(
+    model: Subject, plan: Plan, passages: Sequence[Int[np.ndarray, " _"]], replicates: int, shards: int = 3
+) -> AttentionTotals:
+    """Shards to totals; two passages are an article, and hidden states are summed if there are any."""
+    centre, sums = layer_means(model, passages[::5]), []
+    for part in np.array_split(np.arange(len(passages)), shards):
+        texts = [Text(passages[place], passages[place], place // 2, hidden=True) for place in part.tolist()]
+        sums.append(attention_sums(model, texts, plan=plan, batch=100, centre=centre))
+    return AttentionTotals(sums, replicates, plan.seed)
+
+
+def summary_of(
+    model: Subject,
+    plan: Plan,
+    passages: Sequence[Int[np.ndarray, " _"]],
+    measures: MeasureSettings,
+    shards: int = 3,
+) -> list[AttentionNumbers]:
+    """The numbers of each group of labellings, through the same steps as a study."""
+    totals = totals_of(model, plan, passages, measures.replicates, shards)
+    vectors = {"matrix": model.embedding_matrix()[plan.tokens], "layer": model.embedding_layer(plan.tokens)}
+    return AttentionSummary(totals, plan, measures).of(vectors, list(map(str, plan.tokens))).groups

@@ -3,8 +3,7 @@
 import numpy as np
 from scipy import stats
 
-from topicscope.probing.statistics.matching import MatchedSimilarity
-from topicscope.probing.statistics.resampling import Contrast
+from topicscope.records import Comparison
 
 WORDS = 12
 
@@ -14,7 +13,7 @@ def random_words(draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     return draw.integers(-1, WORDS, size=lengths.sum()), np.concatenate([[0], np.cumsum(lengths)])
 
 
-def width(found: Contrast | MatchedSimilarity) -> float:
+def width(found: Comparison) -> float:
     assert found.difference_low is not None
     assert found.difference_high is not None
     return found.difference_high - found.difference_low

@@ -2,22 +2,19 @@
 
 import contextlib
 import os
-import shlex
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import topicscope
-from support import scale_work
+from support import tasks
 
-# Ray would wait half a minute for a machine's work to end, and for a head that is gone.
-AT_ONCE = {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0", "RAY_gcs_rpc_server_reconnect_timeout_s": "5"}
-LONGEST_WAIT = 300.0
+# Ray would wait half a minute for a machine's work to end.
+AT_ONCE = {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"}
 
 
 class Cluster:
@@ -36,18 +33,15 @@ class Cluster:
         words = ["--head", "--node-ip-address=127.0.0.1", f"--port={port}", "--include-dashboard=false"]
         self._start("head", [*words, f"--temp-dir={folder}/ray"], cores)
 
-    def join(self, name: str, cores: int = 1, hidden: Sequence[Path] = ()) -> None:
-        """Start another machine; ``hidden``: folders that are empty on its disk."""
+    def join(self, name: str, cores: int = 1) -> None:
+        """Start another machine."""
         address = f"127.0.0.{len(self._machines) + 2}"
-        self._start(name, [f"--address={self.address}", f"--node-ip-address={address}"], cores, hidden)
+        self._start(name, [f"--address={self.address}", f"--node-ip-address={address}"], cores)
 
-    def _start(self, name: str, words: list[str], cores: int, hidden: Sequence[Path] = ()) -> None:
-        source = [str(Path(topicscope.__file__).parents[1]), str(Path(scale_work.__file__).parents[1])]
+    def _start(self, name: str, words: list[str], cores: int) -> None:
+        source = [str(Path(topicscope.__file__).parents[1]), str(Path(tasks.__file__).parents[1])]
         command = [str(Path(sys.executable).parent / "ray"), "start", "--block", f"--num-cpus={cores}", *words]
         command += ["--object-store-memory=100000000", "--disable-usage-stats"]
-        if hidden:
-            mounts = " && ".join(f"mount -t tmpfs none {shlex.quote(str(path))}" for path in hidden)
-            command = ["unshare", "--mount", "sh", "-c", f"{mounts} && exec {shlex.join(command)}"]
         program = subprocess.Popen(
             command,
             env=os.environ | self.environment | {"PYTHONPATH": os.pathsep.join(source)},
@@ -103,20 +97,3 @@ def descendants(process: int) -> list[int]:
         found += inner
         left += inner
     return found
-
-
-def hiding_is_possible() -> bool:
-    """Whether this process may give another one a disk of its own."""
-    tried = subprocess.run(
-        ["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False
-    )
-    return tried.returncode == 0
-
-
-def wait_for(condition: Callable[[], bool], program: "subprocess.Popen[str]") -> None:
-    """Until it is so, while a program runs."""
-    end = time.monotonic() + LONGEST_WAIT
-    while not condition():
-        assert program.poll() is None, program.communicate()
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.05)

@@ -6,9 +6,9 @@ from typing import Any
 
 from support.helpers import SMALL
 from topicscope.commands.sweep import SweepResult
-from topicscope.settings.sweep import Axis, Sweep
+from topicscope.settings.sweep import Sweep
 
-VARY: dict[str, Axis] = {"training.learning_rate": (0.01, 0.1), "data.length": ((4, 9), (5, 9))}
+VARY: dict[str, Any] = {"training.learning_rate": (0.01, 0.1), "data.length": ((4, 9), (5, 9))}
 
 
 def small_sweep(**changes: Any) -> Sweep:
@@ -31,4 +31,4 @@ def shared(settings: dict[str, Any], vary: Iterable[str]) -> dict[str, Any]:
 
 def untimed(result: SweepResult) -> list[dict[str, Any]]:
     """Whatever the machine, a row without its times is the same."""
-    return [{name: value for name, value in row.items() if not name.endswith("_seconds")} for row in result.rows]
+    return [{name: value for name, value in row.items() if not name.endswith("_seconds")} for row in result.cells()]

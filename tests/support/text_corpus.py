@@ -11,8 +11,8 @@ from topicscope.model.encoder import Encoder
 from topicscope.settings.text import TextSettings
 from topicscope.settings.toml import text_settings_from_table
 from topicscope.training.batches import Specials, Text
-from topicscope.training.loop import train
-from topicscope.training.runs import RunFolder
+from topicscope.training.folder import RunFolder
+from topicscope.training.text import train_on_text
 
 TOPICS = (
     ("frog", "toad", "lizard", "pond", "newt", "snake"),
@@ -71,11 +71,11 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def counting(encoder: Encoder) -> dict[str, Any]:
+def counting(encoder: Encoder) -> dict[str, np.ndarray]:
     """Stands for the probe's measures."""
-    return {"embedding": float(encoder.parameter("embedding").detach().square().sum())}
+    return {"embedding": np.array(float(encoder.parameter("embedding").detach().square().sum()))}
 
 
 def trained(settings: TextSettings, out: Path, **options: Any) -> RunFolder:
     """A run with measures."""
-    return train(settings, out, measuring=lambda text, settings: counting, **options)
+    return train_on_text(settings, out, measuring=lambda text, settings: counting, **options)

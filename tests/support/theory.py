@@ -1,8 +1,12 @@
 """Settings, documents and losses that tests of several theorems share, each computed in the plainest way."""
 
+from collections.abc import Callable
 from itertools import combinations
+from typing import Any
 
 import numpy as np
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topicscope.settings.data import Data, Masking
@@ -16,6 +20,20 @@ from topicscope.theory.finite_documents import Moments
 from topicscope.theory.reduced import Rows
 
 Setting = tuple[int, int, int, Masking]
+
+
+def drawn(*strategies: st.SearchStrategy[Any], few: int, many: int = 0) -> Callable[[Callable[..., None]], Any]:
+    """A test of drawn settings, the same ones each time: few in the fast tests, many in the slow ones."""
+
+    def as_test(check: Callable[..., None]) -> Any:
+        def test(examples: int) -> None:
+            given_these = settings(derandomize=True, deadline=None, database=None, max_examples=examples)
+            given_these(given(*strategies)(check))()
+
+        often = [pytest.param(many, marks=pytest.mark.slow)] if many else []
+        return pytest.mark.parametrize("examples", [few, *often])(test)
+
+    return as_test
 
 
 @st.composite

@@ -1,4 +1,4 @@
-"""Passages: cut at words, written once, found again by the code that cut them, and cut anew by any other."""
+"""Passages: cut at words, written once, found again, and cut anew where anything differs."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from support.made_up_tokenizers import PIECES, word_pieces
 from topicscope.errors import InputError
 from topicscope.text import tokens
-from topicscope.text.corpora import Corpus, open_corpus
-from topicscope.text.tokenizers import load_tokenizer
-from topicscope.text.tokens import PACKAGES, cut, half, open_passages, write_passages
+from topicscope.text.corpora import open_corpus
+from topicscope.text.tokens import cut, half, open_passages, write_passages
 
 
 def brute_cut(starts: list[bool], length: int) -> list[tuple[int, int]]:
@@ -56,7 +55,7 @@ def test_passages_hold_each_documents_tokens_in_order(tmp_path: Path) -> None:
     assert passages.spelled(1).tolist() == passages[1].tolist()
     assert isinstance(passages.tokens, np.memmap)
     assert sum(seen) == corpus.size
-    assert passages.description["documents"] == 3
+    assert passages.about.documents == 3
     some = write_passages(corpus, pieces, length=3, folder=tmp_path / "some", every=3)
     assert [passage.tolist() for passage in some] == [passages[0].tolist(), passages[3].tolist()]
     assert some.digest != passages.digest
@@ -82,6 +81,12 @@ def test_passages_that_are_there_are_not_written_again_and_others_are(
         open_passages(tmp_path / "passages")
     again = write_passages(corpus, pieces, length=4, folder=tmp_path / "passages")
     assert again.digest == first.digest
+    # What another version cut is cut again.
+    monkeypatch.setattr(tokens, "VERSION", 0)
+    older = write_passages(corpus, pieces, length=4, folder=tmp_path / "passages")
+    assert older.about.version == 0
+    monkeypatch.undo()
+    assert write_passages(corpus, pieces, length=4, folder=tmp_path / "passages").about.version == tokens.VERSION
     (tmp_path / "passages" / "tokens.bin").write_bytes(b"")
     with pytest.raises(InputError, match="has no whole set of passages"):
         open_passages(tmp_path / "passages")
@@ -133,37 +138,3 @@ def test_batches_of_documents_change_nothing(tmp_path: Path, monkeypatch: pytest
     once = write_passages(corpus, word_pieces(), length=4, folder=tmp_path / "a")
     monkeypatch.setattr(tokens, "BATCH_CHARACTERS", 1)
     assert write_passages(corpus, word_pieces(), length=4, folder=tmp_path / "b").digest == once.digest
-
-
-@pytest.fixture
-def corpus(tmp_path: Path) -> Corpus:
-    (tmp_path / "text").write_text("the frog in the pond\nthe toad in the pond")
-    return open_corpus(str(tmp_path / "text"))
-
-
-@pytest.mark.parametrize("what", ["code_digest", "package_versions"])
-def test_passages_cut_by_other_code_are_cut_anew(
-    what: str, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("transformers")
-    tokenizer, folder = load_tokenizer("minilm"), tmp_path / "passages"
-    first = write_passages(corpus, tokenizer, length=4, folder=folder)
-    reading = Corpus.documents
-    read: list[str] = []
-
-    def noted(self: Corpus, *progress: object) -> Iterator[object]:
-        read.append(self.source)
-        return reading(self, *progress)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Corpus, "documents", noted)
-    # The control: the same code finds them.
-    write_passages(corpus, tokenizer, length=4, folder=folder)
-    assert read == []
-    other = {"code_digest": "of other code", "package_versions": dict.fromkeys(PACKAGES, "0")}[what]
-    monkeypatch.setattr(f"topicscope.text.tokens.{what}", lambda names: other)
-    again = write_passages(corpus, tokenizer, length=4, folder=folder)
-    assert read == [corpus.source]
-    # What was not changed by it is known by its content.
-    assert again.digest == first.digest
-    write_passages(corpus, tokenizer, length=4, folder=folder)
-    assert read == [corpus.source]

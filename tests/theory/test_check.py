@@ -5,9 +5,9 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.theory import drawn
 from topicscope.errors import InputError
 from topicscope.settings.data import Masking
 from topicscope.theory.check import (
@@ -39,8 +39,7 @@ def test_theorem_2_has_no_residual_and_the_block_member_is_in_the_family_alone()
     assert block.theorem_2.clauses["different_topic"].worst == pytest.approx(0.0075867, abs=5e-8)
 
 
-@settings(derandomize=True, deadline=None, max_examples=20)
-@given(st.integers(2, 4), st.integers(1, 4), st.integers(0, 2**32 - 1))
+@drawn(st.integers(2, 4), st.integers(1, 4), st.integers(0, 2**32 - 1), few=20)
 def test_the_distance_and_the_excess_loss_are_those_of_the_projection(topics: int, words: int, seed: int) -> None:
     random = np.random.default_rng(seed)
     matrix = random.normal(size=(topics * words + 1,) * 2)

@@ -8,7 +8,6 @@ import pytest
 from scipy.optimize import minimize
 
 from topicscope.errors import InputError
-from topicscope.measure.attention import bag_attention_averages, implied_weights
 from topicscope.settings import Data, Masking
 from topicscope.settings.training import Average
 from topicscope.synthetic.documents import MaskedDocuments
@@ -19,9 +18,7 @@ from topicscope.theory.finite_attention import (
     ClassCounts,
     Weights,
     attention_optimum,
-    implied_by,
     joint_optimum,
-    phase_diagram,
     sampled_counts,
 )
 from topicscope.theory.finite_documents import class_loss, class_moments, class_optimum
@@ -213,40 +210,6 @@ def test_a_weight_without_effect_is_one(data: Data, masking: Masking, without_ef
     counts = sampled_counts(data, masking, 200, generator=np.random.default_rng(0))
     weights = attention_optimum(counts, VALUE).weights._asdict()
     assert [name for name, weight in weights.items() if weight == 1.0] == without_effect
-
-
-def test_kept_words_turn_blocks_into_a_diagonal() -> None:
-    data = Data(topics=4, words=3, length=(30, 30))
-    none, many = phase_diagram(data, STRONG, {"keep": (0.0, 0.3)}, documents=500)
-    error = (none.block_share.high - none.block_share.low) / 2 / 1.96
-    assert abs(none.block_share.value - 1) < 5 * error
-    assert none.block_share_uniform == pytest.approx(1.0)
-    assert many.block_share.high < 0.3
-    assert many.block_share.high < many.block_share_uniform < 0.9
-    assert many.beta > many.alpha
-    assert many.attention_gain > 0.05 > none.attention_gain
-    with pytest.raises(InputError, match="varied"):
-        phase_diagram(axes={"mask": (0.1,)})
-
-
-def test_implied_weights_are_those_of_average_attention_over_pairs() -> None:
-    data, size = Data(topics=3, words=2, length=(8, 12)), Vocabulary(3, 2)
-    found = documents(data, STRONG, 60, seed=3)
-    counts = np.zeros((60, 7), dtype=np.int64)
-    np.add.at(counts, (found.document, found.tokens), 1)
-    logits = size.matrix(np.log([1.7, 0.6, 1.0, 4.0, 2.5, 1.0]))
-    shares = counts[:, :, None] * np.exp(logits)
-    attention = (shares / shares.sum(axis=1, keepdims=True))[None, :, None]
-    tokens = np.broadcast_to(np.arange(7), counts.shape)
-    averages = bag_attention_averages(attention, tokens, counts, np.array([0, 1, 1, 2, 2, 3, 3]))
-    brute = implied_weights(
-        *(float(each[0, 0]) for each in (averages.same_word, averages.same_topic, averages.different_topic))
-    )
-    ours = implied_by(WEIGHTS, found, size)
-    assert ours.alpha == pytest.approx(brute.alpha, rel=1e-12)
-    assert ours.beta == pytest.approx(brute.beta, rel=1e-12)
-    # They are not the weights themselves.
-    assert abs(ours.alpha - WEIGHTS.alpha) > 0.05 * WEIGHTS.alpha
 
 
 def test_topics_of_unequal_words_are_refused(tmp_path: Path) -> None:

@@ -1,21 +1,19 @@
 """Moments against enumeration and sampling; loss, optimum and descent path; the symmetric setting by classes."""
 
-import dataclasses
-from itertools import combinations
+from collections.abc import Callable
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import gammaln
 
-from support.theory import population_gradient
+from support.theory import drawn, population_gradient
 from topicscope.errors import InputError
-from topicscope.randomness import Purpose, generator
 from topicscope.settings.data import Data, Masking
 from topicscope.settings.training import Average
-from topicscope.synthetic.masking import expected_frequencies, mask_documents
+from topicscope.synthetic.masking import expected_frequencies
 from topicscope.synthetic.topics import TopicModel, sample_documents
 from topicscope.theory.classes import ClassMatrix
 from topicscope.theory.finite_documents import (
@@ -32,6 +30,7 @@ from topicscope.theory.finite_documents import (
     moments,
     optimum_with_bias,
     population_loss,
+    topic_count_distribution,
 )
 from topicscope.theory.theorem2 import theorem2, theorem2_classes
 
@@ -104,23 +103,11 @@ def enumerated(model: TopicModel, masking: Masking, average: Average) -> Moments
     return Moments(**{name: np.asarray(value) / total for name, value in sums.items()})
 
 
-def check_moments_equal_enumeration(model: TopicModel, masking: Masking, average: Average) -> None:
+@drawn(tiny_models(), maskings(), st.sampled_from(["document", "batch"]), few=25, many=300)
+def test_moments_equal_enumeration(model: TopicModel, masking: Masking, average: Average) -> None:
     found, listed = moments(model, masking, average), enumerated(model, masking, average)
     for name in ARRAYS:
         np.testing.assert_allclose(getattr(found, name), getattr(listed, name), atol=1e-13)
-
-
-@settings(derandomize=True, deadline=None, max_examples=25)
-@given(tiny_models(), maskings(), st.sampled_from(["document", "batch"]))
-def test_moments_equal_enumeration(model: TopicModel, masking: Masking, average: Average) -> None:
-    check_moments_equal_enumeration(model, masking, average)
-
-
-@pytest.mark.slow
-@settings(derandomize=True, deadline=None, max_examples=300)
-@given(tiny_models(), maskings(), st.sampled_from(["document", "batch"]))
-def test_moments_equal_enumeration_over_many_settings(model: TopicModel, masking: Masking, average: Average) -> None:
-    check_moments_equal_enumeration(model, masking, average)
 
 
 def test_enumeration_tells_the_two_averages_apart() -> None:
@@ -128,128 +115,6 @@ def test_enumeration_tells_the_two_averages_apart() -> None:
     masking = Masking(mask=0.5)
     apart = abs(enumerated(model, masking, "batch").second - moments(model, masking, "document").second).max()
     assert apart > 1e-2
-
-
-def sampled_statistics(
-    model: TopicModel, masking: Masking, average: Average, documents: int, probes: np.ndarray, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Means and standard errors of x̃⊤Ax̃ and ȳ⊤Ax̃ over sampled documents, for each probe A."""
-    random = generator(seed, Purpose.THEORY)
-    drawn = sample_documents(model, documents, generator=random)
-    seen = mask_documents(drawn, masking, model.vocabulary, generator=random)
-    tokens = np.arange(model.vocabulary)
-    count = np.zeros((documents, len(tokens)))
-    np.add.at(count, (seen.document, seen.tokens), 1.0)
-    label = np.zeros_like(count)
-    np.add.at(label, (seen.document[seen.masked], seen.words[seen.masked]), 1.0)
-    size = label.sum(axis=1, keepdims=True)
-    x, y = count / count.sum(axis=1, keepdims=True), label / size
-    values = np.column_stack([((side @ probe) * x).sum(axis=1) for side in (x, y) for probe in probes])
-    weight = size / size.mean() if average == "batch" else np.ones_like(size)
-    mean = (weight * values).mean(axis=0)
-    # The ratio of two means: its error is that of the residuals weight · (value − mean).
-    return mean, (weight * (values - mean)).std(axis=0) / np.sqrt(documents)
-
-
-def exact_statistics(found: Moments, probes: np.ndarray) -> np.ndarray:
-    return np.concatenate([np.einsum("pij,ij->p", probes, part) for part in (found.second, found.cross)])
-
-
-def check_moments_agree_with_sampling(data: Data, masking: Masking, average: Average, documents: int) -> None:
-    model = TopicModel.from_settings(data)
-    random = np.random.default_rng(7)
-    probes = random.normal(size=(6, model.vocabulary, model.vocabulary))
-    probes[0, :, :] = np.eye(model.vocabulary)
-    probes[1:3] = 0
-    probes[1, :, 0] = probes[2, 0, 0] = 1
-    mean, error = sampled_statistics(model, masking, average, documents, probes, seed=1)
-    exact = exact_statistics(moments(model, masking, average), probes)
-    # A statistic without variance is exact but for rounding.
-    assert (abs(mean - exact) <= 5 * error + 1e-12).all()
-    other: Average = "batch" if average == "document" else "document"
-    assert (abs(mean - exact_statistics(moments(model, masking, other), probes)) > 5 * error + 1e-12).any()
-
-
-@pytest.mark.parametrize("average", ["document", "batch"])
-@pytest.mark.parametrize("sampler", ["dirichlet", "topics"])
-def test_moments_agree_with_sampling(average: Average, sampler: str) -> None:
-    data = Data(sampler=sampler, topics=4, words=3, dirichlet=(0.1, 0.2, 0.4, 0.8), length=(2, 12))  # type: ignore[arg-type]
-    check_moments_agree_with_sampling(data, Masking(mask=0.2), average, documents=40_000)
-
-
-@st.composite
-def larger_settings(draw: st.DrawFn) -> dict[str, Any]:
-    """Arguments of ``Data``, not one: the type checker draws random numbers, which strategies may not."""
-    topics, shortest = draw(st.integers(1, 12)), draw(st.integers(1, 60))
-    many = draw(st.booleans())
-    return {
-        "sampler": draw(st.sampled_from(["dirichlet", "topics"])),
-        "topics": topics,
-        "words": draw(st.integers(1, 8)),
-        "per_document": draw(st.integers(1, topics)),
-        "dirichlet": tuple(draw(st.floats(0.05, 3)) for _ in range(topics if many else 1)),
-        "length": (shortest, shortest + draw(st.integers(0, 60))),
-    }
-
-
-@st.composite
-def maskings_without_rare_events(draw: st.DrawFn) -> Masking:
-    """Each fate is impossible, certain, or seen in 3,000 documents: an event too rare has no standard error there."""
-    share = st.just(0.0) | st.floats(0.05, 0.45)
-    mask = draw(st.just(1.0) | st.floats(0.05, 0.9))
-    keep, random = draw(st.just((0.5, 0.5)) | st.tuples(share, share))
-    return Masking(mask=mask, keep=keep, random=random)
-
-
-averages = st.sampled_from(["document", "batch"])
-MONTE_CARLO_DOCUMENTS = 3_000
-
-
-def check_drawn_moments(data: Data, masking: Masking, average: Average, seed: int) -> bool:
-    """S and R at four random signs u, w: u⊤Su and w⊤Ru. Says whether those of another masking would be rejected.
-
-    Signs, not entries: each probe weighs all entries alike, and its terms are bounded, so that a standard error from
-    3,000 documents is one; and 8 comparisons a setting are few enough for 5 of them to hold in all.
-    """
-    model = TopicModel.from_settings(data)
-    sides = np.random.default_rng(seed).choice([-1.0, 1.0], size=(2, 4, model.vocabulary))
-    probes = np.einsum("pi,pj->pij", *sides)
-    mean, error = sampled_statistics(model, masking, average, MONTE_CARLO_DOCUMENTS, probes, seed)
-    slack = 5 * error + 1e-12
-    assert (abs(mean - exact_statistics(moments(model, masking, average), probes)) <= slack).all()
-    other = dataclasses.replace(masking, mask=0.2 * masking.mask)
-    return bool((abs(mean - exact_statistics(moments(model, other, average), probes)) > slack).any())
-
-
-def check_moments_of_drawn_settings(examples: int) -> None:
-    rejected = []
-
-    @settings(derandomize=True, deadline=None, max_examples=examples)
-    @given(larger_settings(), maskings_without_rare_events(), averages, st.integers(0, 2**32 - 1))
-    def check(data: dict[str, Any], masking: Masking, average: Average, seed: int) -> None:
-        rejected.append(check_drawn_moments(Data(**data), masking, average, seed))
-
-    check()
-    assert len(rejected) >= examples
-    # Control: a fifth as many masked positions are told apart, but for settings with few tokens or much noise.
-    assert sum(rejected) >= examples / 2, sum(rejected)
-
-
-def test_moments_of_drawn_settings_agree_with_sampling() -> None:
-    check_moments_of_drawn_settings(40)
-
-
-@pytest.mark.slow
-def test_moments_of_many_drawn_settings_agree_with_sampling() -> None:
-    check_moments_of_drawn_settings(250)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("average", ["document", "batch"])
-@pytest.mark.parametrize("sampler", ["dirichlet", "topics"])
-def test_moments_of_the_papers_setting_agree_with_sampling(average: Average, sampler: str) -> None:
-    data = Data(sampler=sampler, length=(10, 150))  # type: ignore[arg-type]
-    check_moments_agree_with_sampling(data, Masking(), average, documents=60_000)
 
 
 def listed_sets(topics: int, words: int, per_document: int, masking: Masking) -> Moments:
@@ -262,8 +127,7 @@ def listed_sets(topics: int, words: int, per_document: int, masking: Masking) ->
     return Moments(x.T @ x / len(sets), y.T @ x / len(sets), x.mean(axis=0), y.mean(axis=0))
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
-@given(st.integers(1, 6), st.integers(1, 4), st.data(), maskings())
+@drawn(st.integers(1, 6), st.integers(1, 4), st.data(), maskings(), few=40)
 def test_infinite_moments_equal_the_sum_over_all_topic_sets(
     topics: int, words: int, data: st.DataObject, masking: Masking
 ) -> None:
@@ -324,7 +188,8 @@ def drawn_matrix(population: Moments, seed: int) -> tuple[np.ndarray, np.ndarray
     return random.normal(size=(population.vocabulary,) * 2), random.normal(size=population.vocabulary)
 
 
-def check_trajectory_equals_iterated_steps(case: dict[str, Any], steps: int) -> None:
+@drawn(small_cases(), st.integers(1, 40), few=25, many=300)
+def test_the_gradient_descent_path_equals_iterated_steps(case: dict[str, Any], steps: int) -> None:
     population, ridge, rate = population_of(case), case["ridge"], 0.3
     start, bias = drawn_matrix(population, case["seed"])
     stepped = start.copy()
@@ -335,20 +200,8 @@ def check_trajectory_equals_iterated_steps(case: dict[str, Any], steps: int) -> 
     assert abs(without_bias - stepped).max() > 1e-4
 
 
-@settings(derandomize=True, deadline=None, max_examples=25)
-@given(small_cases(), st.integers(1, 40))
-def test_the_gradient_descent_path_equals_iterated_steps(case: dict[str, Any], steps: int) -> None:
-    check_trajectory_equals_iterated_steps(case, steps)
-
-
-@pytest.mark.slow
-@settings(derandomize=True, deadline=None, max_examples=300)
-@given(small_cases(), st.integers(1, 150))
-def test_the_gradient_descent_path_equals_iterated_steps_over_many_settings(case: dict[str, Any], steps: int) -> None:
-    check_trajectory_equals_iterated_steps(case, steps)
-
-
-def check_gradient_and_optimum(case: dict[str, Any]) -> None:
+@drawn(small_cases(), few=30, many=300)
+def test_gradient_and_optimum_of_the_population_loss(case: dict[str, Any]) -> None:
     population, ridge = population_of(case), case["ridge"]
     matrix, bias = drawn_matrix(population, case["seed"])
     direction = drawn_matrix(population, case["seed"] + 1)[0]
@@ -364,21 +217,7 @@ def check_gradient_and_optimum(case: dict[str, Any]) -> None:
     assert curvature > 1e-6
 
 
-@settings(derandomize=True, deadline=None, max_examples=30)
-@given(small_cases())
-def test_gradient_and_optimum_of_the_population_loss(case: dict[str, Any]) -> None:
-    check_gradient_and_optimum(case)
-
-
-@pytest.mark.slow
-@settings(derandomize=True, deadline=None, max_examples=300)
-@given(small_cases())
-def test_gradient_and_optimum_of_the_population_loss_over_many_settings(case: dict[str, Any]) -> None:
-    check_gradient_and_optimum(case)
-
-
-@settings(derandomize=True, deadline=None, max_examples=30)
-@given(small_cases(), st.sampled_from([0.0, 0.05]))
+@drawn(small_cases(), st.sampled_from([0.0, 0.05]), few=30)
 def test_the_optimum_with_a_trained_bias_is_stationary_in_both(case: dict[str, Any], bias_ridge: float) -> None:
     population, ridge = population_of(case), case["ridge"]
     matrix, bias = optimum_with_bias(population, ridge, bias_ridge)
@@ -388,8 +227,7 @@ def test_the_optimum_with_a_trained_bias_is_stationary_in_both(case: dict[str, A
     assert abs(wrong).max() > 1e-3
 
 
-@settings(derandomize=True, deadline=None, max_examples=20)
-@given(small_cases())
+@drawn(small_cases(), few=20)
 def test_a_bias_is_the_same_as_a_constant_added_to_its_row(case: dict[str, Any]) -> None:
     population = population_of(case)
     matrix, bias = drawn_matrix(population, case["seed"])
@@ -410,19 +248,22 @@ def test_the_finite_optimum_of_the_papers_setting(
     average: Average, mask_column: float, same_word: float, same_topic: float, different_topic: float
 ) -> None:
     optimum = finite_optimum(moments(TopicModel.from_settings(Data()), Masking(), average))
-    found = [optimum[1, 0], optimum[1, 1], optimum[1, 2], optimum[1, 11]]
-    np.testing.assert_allclose(found, [mask_column, same_word, same_topic, different_topic], atol=5e-8)
+    expected = [mask_column, same_word, same_topic, different_topic]
+    np.testing.assert_allclose(optimum[1, [0, 1, 2, 11]], expected, atol=5e-8)
+    by_class = class_moments(Data(), Masking(), average)
+    np.testing.assert_allclose(class_optimum(by_class).numbers[2:], expected, atol=5e-8)
+    if average == "document":
+        for matrix, loss in ((optimum, 0.94532184), (theorem2(10, 10, Masking()), 0.94562537)):
+            assert population_loss(matrix, PAPER) == pytest.approx(loss, abs=5e-9)
+        assert class_loss(theorem2_classes(10, 10, Masking()), by_class) == pytest.approx(0.94562537, abs=5e-9)
+        # A small ridge already moves it far.
+        assert finite_optimum(PAPER, 1e-4)[1, 1] == pytest.approx(0.152, abs=5e-4)
 
 
 def test_mixing_the_two_averages_moves_the_mask_column_by_a_factor_of_six() -> None:
     batch = moments(TopicModel.from_settings(Data()), Masking(), "batch")
     mixed = finite_optimum(Moments(PAPER.second, batch.cross, PAPER.mean, PAPER.label))
     assert mixed[1, 0] / finite_optimum(PAPER)[1, 0] == pytest.approx(6, rel=0.1)
-
-
-def test_the_finite_losses_of_the_papers_setting() -> None:
-    assert population_loss(finite_optimum(PAPER), PAPER) == pytest.approx(0.94532184, abs=5e-9)
-    assert population_loss(theorem2(10, 10, Masking()), PAPER) == pytest.approx(0.94562537, abs=5e-9)
 
 
 def test_flat_directions_are_all_that_leave_the_loss_as_it_is() -> None:
@@ -436,21 +277,6 @@ def test_flat_directions_are_all_that_leave_the_loss_as_it_is() -> None:
     assert (np.einsum("ri,ij,rj->r", rest, documents.second, rest) > 1e-4).all()
     finite = moments(TopicModel.from_settings(Data(topics=4, words=3)), Masking())
     assert len(flat_directions(finite)) == 0
-
-
-def test_a_small_ridge_already_moves_the_finite_optimum_far() -> None:
-    assert finite_optimum(PAPER, 1e-4)[1, 1] == pytest.approx(0.152, abs=5e-4)
-
-
-@pytest.mark.parametrize(
-    ("rate", "steps", "said"), [(0.0, 3, "rate = 0.0"), (-1.0, 3, "rate"), (0.1, -1, "steps = -1")]
-)
-def test_a_descent_that_is_none_is_refused(rate: float, steps: int, said: str) -> None:
-    population = moments(TopicModel.from_settings(Data(topics=2, words=1, length=(2, 3))), Masking())
-    start = np.eye(3)
-    with pytest.raises(InputError, match=said):
-        gradient_descent(start, population, rate, steps)
-    np.testing.assert_allclose(gradient_descent(start, population, 0.1, 0), start, atol=1e-14)
 
 
 def test_gradient_descent_at_the_papers_rate_is_far_from_its_end_after_1500_steps() -> None:
@@ -467,16 +293,6 @@ def test_the_loss_of_eq_6_is_that_of_its_product() -> None:
     assert embedding_loss(embedding, PAPER, value=value) == pytest.approx(population_loss(product, PAPER))
     assert embedding_loss(embedding, PAPER) == pytest.approx(population_loss(embedding.T @ embedding, PAPER))
     assert embedding_loss(embedding, PAPER, value=value) != pytest.approx(population_loss(product.T, PAPER))
-
-
-def test_a_negative_ridge_is_refused() -> None:
-    for call in (
-        lambda: finite_optimum(PAPER, -1.0),
-        lambda: optimum_with_bias(PAPER, -1.0),
-        lambda: gradient_descent(np.zeros((101, 101)), PAPER, 0.1, 1, ridge=-1.0),
-    ):
-        with pytest.raises(InputError, match=r"ridge = -1.0"):
-            call()
 
 
 @pytest.mark.parametrize("average", ["document", "batch"])
@@ -513,7 +329,8 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-def check_classes_equal_whole_matrices(case: dict[str, Any]) -> None:
+@drawn(cases(), few=40, many=400)
+def test_classes_equal_whole_matrices(case: dict[str, Any]) -> None:
     data, masking = Data(**case["data"]), Masking(**case["masking"])
     model, ridge = TopicModel.from_settings(data), case["ridge"]
     whole = infinite_moments(model, masking) if case["infinite"] else moments(model, masking, case["average"])
@@ -527,30 +344,6 @@ def check_classes_equal_whole_matrices(case: dict[str, Any]) -> None:
     assert class_loss(nudged, by_class) != pytest.approx(expected, abs=1e-7)
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
-@given(cases())
-def test_classes_equal_whole_matrices(case: dict[str, Any]) -> None:
-    check_classes_equal_whole_matrices(case)
-
-
-@pytest.mark.slow
-@settings(derandomize=True, deadline=None, max_examples=400)
-@given(cases())
-def test_classes_equal_whole_matrices_over_many_settings(case: dict[str, Any]) -> None:
-    check_classes_equal_whole_matrices(case)
-
-
-def test_the_papers_setting_by_classes() -> None:
-    by_class = class_moments(Data(), Masking())
-    found = class_optimum(by_class)
-    values = [found.mask_column, found.same_word, found.same_topic, found.different_topic]
-    np.testing.assert_allclose(values, [0.01, 0.2152863, 0.1016500, -0.0014460], atol=5e-8)
-    assert class_loss(found, by_class) == pytest.approx(0.94532184, abs=5e-9)
-    theorem = theorem2_classes(10, 10, Masking())
-    np.testing.assert_allclose(theorem.matrix(10, 10), theorem2(10, 10, Masking()), atol=1e-16)
-    assert class_loss(theorem, by_class) == pytest.approx(0.94562537, abs=5e-9)
-
-
 def test_very_many_topics_take_no_time() -> None:
     data = Data(sampler="topics", topics=10**8, per_document=3000)
     infinite = class_moments(data, Masking(), infinite=True)
@@ -561,6 +354,62 @@ def test_very_many_topics_take_no_time() -> None:
     assert least == pytest.approx(1 - 1 / 30_000, abs=1e-12)
 
 
-def test_unequal_topics_are_refused() -> None:
-    with pytest.raises(InputError, match=r"data.dirichlet = \[0.1, 0.2\]"):
-        class_moments(Data(topics=2, dirichlet=(0.1, 0.2)), Masking())
+def test_what_is_no_ridge_no_descent_or_not_symmetric_is_refused() -> None:
+    start = np.zeros((101, 101))
+    refused: dict[str, list[Callable[[], object]]] = {
+        "ridge = -1.0": [
+            lambda: finite_optimum(PAPER, -1.0),
+            lambda: optimum_with_bias(PAPER, -1.0),
+            lambda: gradient_descent(start, PAPER, 0.1, 1, ridge=-1.0),
+        ],
+        "rate = 0.0": [lambda: gradient_descent(start, PAPER, 0.0, 3)],
+        "steps = -1": [lambda: gradient_descent(start, PAPER, 0.1, -1)],
+        r"data.dirichlet = \[0.1, 0.2\]": [lambda: class_moments(Data(topics=2, dirichlet=(0.1, 0.2)), Masking())],
+    }
+    for message, calls in refused.items():
+        for call in calls:
+            with pytest.raises(InputError, match=message):
+                call()
+
+
+def enumerated_topic_counts(data: Data, length: int, least: float) -> np.ndarray:
+    """Every sequence of topics with Pólya's urn's probability, word by word."""
+    chances = np.zeros(data.topics + 1)
+    for topics in product(range(data.topics), repeat=length):
+        counts, probability = np.zeros(data.topics), 1.0
+        for place, topic in enumerate(topics):
+            probability *= (data.dirichlet[0] + counts[topic]) / (data.topics * data.dirichlet[0] + place)
+            counts[topic] += 1
+        chances[((counts > 0) & (counts >= least * length)).sum()] += probability
+    return chances
+
+
+@pytest.mark.parametrize("least", [0.0, 0.3, 0.5])
+@pytest.mark.parametrize("dirichlet", [0.1, 1.3])
+def test_the_distribution_equals_enumeration(least: float, dirichlet: float) -> None:
+    data = Data(topics=3, dirichlet=(dirichlet,), length=(4, 6))
+    expected = np.mean([enumerated_topic_counts(data, length, least) for length in (4, 5, 6)], axis=0)
+    np.testing.assert_allclose(topic_count_distribution(data, least), expected, atol=1e-12)
+    other = Data(topics=3, dirichlet=(1.5 * dirichlet,), length=(4, 6))
+    assert abs(topic_count_distribution(other, least) - expected).max() > 1e-3
+
+
+def test_the_papers_documents_agree_with_sampled_ones() -> None:
+    data, count = Data(), 4_000
+    model = TopicModel.from_settings(data)
+    documents = sample_documents(model, count, generator=np.random.default_rng(0))
+    words = np.zeros((count, data.topics))
+    np.add.at(words, (documents.document, (documents.tokens - 1) // data.words), 1)
+    for least, other in ((0.0, 0.05), (0.05, 0.0)):
+        topics = ((words > 0) & (words >= least * documents.lengths[:, None])).sum(axis=1)
+        share = float(((topics >= 2) & (topics <= 4)).mean())
+        standard_error = np.sqrt(share * (1 - share) / count)
+        assert abs(share - topic_count_distribution(data, least)[2:5].sum()) < 5 * standard_error
+        assert abs(share - topic_count_distribution(data, other)[2:5].sum()) > 5 * standard_error
+
+
+def test_unequal_topics_and_topic_sets_are_refused() -> None:
+    with pytest.raises(InputError, match="one Dirichlet parameter"):
+        topic_count_distribution(Data(topics=2, dirichlet=(0.1, 0.2)))
+    with pytest.raises(InputError, match="topics are counted for the sampler"):
+        topic_count_distribution(Data(sampler="topics"))

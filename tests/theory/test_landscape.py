@@ -5,9 +5,9 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.theory import drawn
 from topicscope.errors import InputError
 from topicscope.settings.data import Masking
 from topicscope.theory.classes import ClassMatrix
@@ -34,6 +34,8 @@ def settings_of_documents(draw: st.DrawFn, most_topics: int = 5) -> InfiniteDocu
 number = st.floats(-2, 2)
 any_value = st.builds(ClassMatrix, number, number, number, number)
 weight = st.just(0.0) | st.floats(0.01, 50)
+# Some key must have weight, even in the one topic of T = 1: that on [MASK] keys is positive.
+some_weights = st.tuples(weight, weight, st.floats(0.01, 50))
 
 
 def explicit_loss(
@@ -68,7 +70,8 @@ def explicit_loss(
     return float(np.mean(losses))
 
 
-def check_class_sums(
+@drawn(settings_of_documents(), any_value, some_weights, st.booleans(), few=25, many=400)
+def test_class_sums_equal_the_loss_of_explicit_matrices_over_all_topic_sets(
     documents: InfiniteDocuments, value: ClassMatrix, weights: tuple[float, float, float], mask_queries: bool
 ) -> None:
     masking = documents.masking
@@ -84,29 +87,10 @@ def check_class_sums(
     assert worse - float(landscape.loss(*weights)) == pytest.approx(1.0, abs=1e-9 * (1 + expected))
 
 
-# Some key must have weight, even in the one topic of T = 1: that on [MASK] keys is positive.
-some_weights = st.tuples(weight, weight, st.floats(0.01, 50))
-class_sum_cases = given(settings_of_documents(), any_value, some_weights, st.booleans())
-
-
-@class_sum_cases
-@settings(derandomize=True, deadline=None, max_examples=25)
-def test_class_sums_equal_the_loss_of_explicit_matrices_over_all_topic_sets(
-    documents: InfiniteDocuments, value: ClassMatrix, weights: tuple[float, float, float], mask_queries: bool
+@drawn(settings_of_documents(most_topics=50), any_value, st.tuples(weight, weight, weight), few=25, many=300)
+def test_gradient_and_hessian_equal_finite_differences(
+    documents: InfiniteDocuments, value: ClassMatrix, weights: tuple[float, float, float]
 ) -> None:
-    check_class_sums(documents, value, weights, mask_queries)
-
-
-@pytest.mark.slow
-@class_sum_cases
-@settings(derandomize=True, deadline=None, max_examples=400)
-def test_class_sums_equal_the_loss_of_explicit_matrices_over_all_topic_sets_often(
-    documents: InfiniteDocuments, value: ClassMatrix, weights: tuple[float, float, float], mask_queries: bool
-) -> None:
-    check_class_sums(documents, value, weights, mask_queries)
-
-
-def check_derivatives(documents: InfiniteDocuments, value: ClassMatrix, weights: tuple[float, float, float]) -> None:
     landscape = Landscape(documents, value)
     point = np.array(weights) + 0.1
     explained, gradient, hessian = landscape.derivatives(*point)
@@ -118,31 +102,8 @@ def check_derivatives(documents: InfiniteDocuments, value: ClassMatrix, weights:
     assert explained == pytest.approx(1 - float(landscape.loss(*point)), rel=1e-12, abs=1e-12 * scale)
     np.testing.assert_allclose((losses[:3] - losses[3:]) / (2 * step), gradient, rtol=1e-4, atol=1e-5 * scale)
     np.testing.assert_allclose((slopes[:3] - slopes[3:]) / (2 * step), hessian, rtol=1e-4, atol=1e-4 * scale)
-
-
-derivative_cases = given(settings_of_documents(most_topics=50), any_value, st.tuples(weight, weight, weight))
-
-
-@derivative_cases
-@settings(derandomize=True, deadline=None, max_examples=25)
-def test_gradient_and_hessian_equal_finite_differences(
-    documents: InfiniteDocuments, value: ClassMatrix, weights: tuple[float, float, float]
-) -> None:
-    check_derivatives(documents, value, weights)
-
-
-@pytest.mark.slow
-@derivative_cases
-@settings(derandomize=True, deadline=None, max_examples=300)
-def test_gradient_and_hessian_equal_finite_differences_often(
-    documents: InfiniteDocuments, value: ClassMatrix, weights: tuple[float, float, float]
-) -> None:
-    check_derivatives(documents, value, weights)
-
-
-def test_the_derivative_comparison_tells_a_wrong_point_apart() -> None:
-    landscape = Landscape(PAPER, theorem2_classes(10, 10, PAPER.masking))
-    assert abs(landscape.derivatives(3.0, 2.0).gradient - landscape.derivatives(3.5, 2.0).gradient).max() > 1e-4
+    # Control: half a weight away the slope is another one, unless the loss is flat.
+    assert abs(landscape.derivatives(*(point + 0.5)).gradient - gradient).max() > 1e-14 or abs(gradient).max() < 1e-9
 
 
 def scaled_gradient(landscape: Landscape, optimum: AttentionOptimum) -> np.ndarray:
@@ -175,26 +136,12 @@ def check_minimum(documents: InfiniteDocuments, classes: Classes) -> None:
         assert abs(away).max() > 1e-12
 
 
-minimum_cases = given(settings_of_documents(most_topics=60), st.sampled_from([theorem2_classes, diagonal_classes]))
+test_the_minimiser_satisfies_kkt_and_beats_a_fine_grid = drawn(
+    settings_of_documents(most_topics=60), st.sampled_from([theorem2_classes, diagonal_classes]), few=6, many=250
+)(check_minimum)
 
 
-@minimum_cases
-@settings(derandomize=True, deadline=None, max_examples=6)
-def test_the_minimiser_satisfies_kkt_and_beats_a_fine_grid(documents: InfiniteDocuments, classes: Classes) -> None:
-    check_minimum(documents, classes)
-
-
-@pytest.mark.slow
-@minimum_cases
-@settings(derandomize=True, deadline=None, max_examples=250)
-def test_the_minimiser_satisfies_kkt_and_beats_a_fine_grid_often(
-    documents: InfiniteDocuments, classes: Classes
-) -> None:
-    check_minimum(documents, classes)
-
-
-@pytest.mark.parametrize("topics", [10**3, 10**6, 10**8])
-@pytest.mark.parametrize("per_document", [2, 100])
+@pytest.mark.parametrize(("topics", "per_document"), [(10**3, 100), (10**6, 2), (10**8, 100)])
 @pytest.mark.parametrize("classes", [theorem2_classes, diagonal_classes])
 def test_the_minimiser_holds_at_any_number_of_topics(topics: int, per_document: int, classes: Classes) -> None:
     check_minimum(InfiniteDocuments(topics=topics, per_document=per_document, words=10), classes)
@@ -305,15 +252,6 @@ def test_where_no_key_has_weight_there_is_no_attention() -> None:
     assert np.isfinite(landscape.derivatives(0.0, 0.0, 0.1).explained)
     assert np.isfinite(landscape.explained(0.0, 0.0, 0.1))
     assert np.isfinite(minimise(landscape, free_mask_key=True).loss)
-
-
-def test_a_landscape_of_200_by_200_points_does_not_depend_on_the_number_of_topics() -> None:
-    axis = np.geomspace(1e-2, 1e6, 200)
-    documents = InfiniteDocuments(topics=10**8, per_document=3000, words=10)
-    landscape = Landscape(documents, theorem2_classes(10**8, 10, documents.masking))
-    loss = landscape.loss(axis[:, None], axis[None, :])
-    assert loss.shape == (200, 200)
-    assert np.isfinite(loss).all()
 
 
 def test_settings_without_queries_or_with_too_many_topics_are_refused() -> None:

@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.theory import Setting, listed_documents, listed_loss, theorem_settings
+from support.theory import Setting, drawn, listed_documents, listed_loss, theorem_settings
 from topicscope.errors import InputError
 from topicscope.settings.data import Masking
 from topicscope.theory.lemma1 import constants, hessian_rank, lemma1, require_topic_sets
@@ -16,7 +15,8 @@ def listed_gradient(matrix: np.ndarray, y: np.ndarray, x: np.ndarray) -> np.ndar
     return 2 * (x @ matrix.T - y).T @ x / len(x)
 
 
-def check_family_is_exactly_the_minimisers(setting: Setting, seed: int) -> None:
+@drawn(theorem_settings(), st.integers(0, 2**32 - 1), few=30, many=400)
+def test_lemma_1_family_is_exactly_the_set_of_minimisers(setting: Setting, seed: int) -> None:
     topics, words, _, masking = setting
     y, x = listed_documents(*setting)
     family = lemma1(topics, words, masking)
@@ -38,21 +38,7 @@ def check_family_is_exactly_the_minimisers(setting: Setting, seed: int) -> None:
     assert curvature > 1e-7
 
 
-@settings(derandomize=True, deadline=None, max_examples=30)
-@given(theorem_settings(), st.integers(0, 2**32 - 1))
-def test_lemma_1_family_is_exactly_the_set_of_minimisers(setting: Setting, seed: int) -> None:
-    check_family_is_exactly_the_minimisers(setting, seed)
-
-
-@pytest.mark.slow
-@settings(derandomize=True, deadline=None, max_examples=400)
-@given(theorem_settings(7), st.integers(0, 2**32 - 1))
-def test_lemma_1_family_is_exactly_the_set_of_minimisers_over_many_settings(setting: Setting, seed: int) -> None:
-    check_family_is_exactly_the_minimisers(setting, seed)
-
-
-@settings(derandomize=True, deadline=None, max_examples=20)
-@given(theorem_settings(), st.integers(0, 2**32 - 1))
+@drawn(theorem_settings(), st.integers(0, 2**32 - 1), few=20)
 def test_the_projection_is_the_nearest_member(setting: Setting, seed: int) -> None:
     topics, words, _, masking = setting
     family = lemma1(topics, words, masking)
@@ -85,8 +71,7 @@ def test_lemma_1_clauses_hold_as_printed() -> None:
     assert np.ptp(member[1, 1:4]) > 0.1
 
 
-@settings(derandomize=True, deadline=None, max_examples=20)
-@given(theorem_settings(4))
+@drawn(theorem_settings(4), few=20)
 def test_the_hessian_has_rank_t_times_vocabulary_and_not_one(setting: Setting) -> None:
     topics, words, _, masking = setting
     x = listed_documents(*setting)[1]

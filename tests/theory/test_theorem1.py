@@ -4,11 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from support.theory import Setting, listed_documents, listed_loss, population_gradient, theorem_settings
+from support.theory import Setting, drawn, listed_documents, listed_loss, population_gradient, theorem_settings
 from topicscope.errors import InputError
 from topicscope.settings.data import Data, Masking
 from topicscope.synthetic.topics import TopicModel
@@ -38,8 +37,7 @@ PAPER = moments(TopicModel.from_settings(Data()), MASKING)
 BIAS = theorem1_bias(10, 10, MASKING)
 
 
-@settings(derandomize=True, deadline=None, max_examples=20)
-@given(theorem_settings(), st.integers(0, 2**32 - 1))
+@drawn(theorem_settings(), st.integers(0, 2**32 - 1), few=20)
 def test_theorem_1_is_lemma_1_with_the_bias_moved_into_the_matrix(setting: Setting, seed: int) -> None:
     topics, words, _, masking = setting
     y, x = listed_documents(*setting)
@@ -64,7 +62,8 @@ def drawn_u(topics: int, words: int, masking: Masking, seed: int) -> np.ndarray:
     return np.append(u0, u)
 
 
-def check_embeddings_are_optimal(setting: Setting, seed: int) -> None:
+@drawn(theorem_settings(6, 5), st.integers(0, 2**32 - 1), few=20, many=250)
+def test_an_embedding_exists_for_every_realisable_u_and_is_optimal(setting: Setting, seed: int) -> None:
     topics, words, per_document, masking = setting
     population = infinite_topic_moments(topics, words, per_document, masking)
     bias = theorem1_bias(topics, words, masking)
@@ -87,21 +86,7 @@ def check_embeddings_are_optimal(setting: Setting, seed: int) -> None:
     assert embedding_loss(nudged, population, bias) > least + 1e-6
 
 
-@settings(derandomize=True, deadline=None, max_examples=20)
-@given(theorem_settings(6, 5), st.integers(0, 2**32 - 1))
-def test_an_embedding_exists_for_every_realisable_u_and_is_optimal(setting: Setting, seed: int) -> None:
-    check_embeddings_are_optimal(setting, seed)
-
-
-@pytest.mark.slow
-@settings(derandomize=True, deadline=None, max_examples=250)
-@given(theorem_settings(6, 5), st.integers(0, 2**32 - 1))
-def test_an_embedding_exists_for_every_realisable_u_over_many_settings(setting: Setting, seed: int) -> None:
-    check_embeddings_are_optimal(setting, seed)
-
-
-@settings(derandomize=True, deadline=None, max_examples=20)
-@given(theorem_settings(6, 5), st.integers(0, 2**32 - 1))
+@drawn(theorem_settings(6, 5), st.integers(0, 2**32 - 1), few=20)
 def test_a_u_that_is_not_realisable_makes_every_member_asymmetric_or_indefinite(setting: Setting, seed: int) -> None:
     topics, words, _, masking = setting
     u = drawn_u(topics, words, masking, seed)
@@ -155,8 +140,21 @@ def trained_embedding_loss(population: Moments, bias: np.ndarray, ridge: float, 
     return float(found.fun)
 
 
-def check_certificate(data: Data, masking: Masking, ridge: float, seed: int) -> None:
-    population = moments(TopicModel.from_settings(data), masking)
+@st.composite
+def tiny_data(draw: st.DrawFn) -> dict[str, Any]:
+    """Arguments of ``Data``, not one: the type checker draws random numbers, which strategies may not."""
+    topics = draw(st.integers(2, 3))
+    dirichlet = tuple(draw(st.lists(st.floats(0.05, 2), min_size=topics, max_size=topics)))
+    shortest = draw(st.integers(2, 20))
+    length = (shortest, shortest + 5)
+    return {"topics": topics, "words": draw(st.integers(1, 3)), "dirichlet": dirichlet, "length": length}
+
+
+@drawn(tiny_data(), st.floats(0.1, 0.6), st.floats(0, 0.01), st.integers(0, 1000), few=8, many=200)
+def test_the_semidefinite_optimum_is_certified_and_is_what_training_reaches(
+    data: dict[str, Any], mask: float, ridge: float, seed: int
+) -> None:
+    population = moments(TopicModel.from_settings(Data(**data)), Masking(mask=mask))
     bias = np.random.default_rng(seed).normal(size=population.vocabulary) * 0.1
     best = semidefinite_optimum(population, bias, ridge)
     assert 0 <= best.gap <= 1e-14
@@ -174,33 +172,6 @@ def check_certificate(data: Data, masking: Masking, ridge: float, seed: int) -> 
     clipped = positive_part(free)
     assert value <= population_loss(clipped, population, bias) + ridge * np.trace(clipped) + best.gap
     assert best.loss > population_loss(free, population, bias)
-
-
-@st.composite
-def tiny_data(draw: st.DrawFn) -> dict[str, Any]:
-    """Arguments of ``Data``, not one: the type checker draws random numbers, which strategies may not."""
-    topics = draw(st.integers(2, 3))
-    dirichlet = tuple(draw(st.lists(st.floats(0.05, 2), min_size=topics, max_size=topics)))
-    shortest = draw(st.integers(2, 20))
-    length = (shortest, shortest + 5)
-    return {"topics": topics, "words": draw(st.integers(1, 3)), "dirichlet": dirichlet, "length": length}
-
-
-@settings(derandomize=True, deadline=None, max_examples=8)
-@given(tiny_data(), st.floats(0.1, 0.6), st.floats(0, 0.01), st.integers(0, 1000))
-def test_the_semidefinite_optimum_is_certified_and_is_what_training_reaches(
-    data: dict[str, Any], mask: float, ridge: float, seed: int
-) -> None:
-    check_certificate(Data(**data), Masking(mask=mask), ridge, seed)
-
-
-@pytest.mark.slow
-@settings(derandomize=True, deadline=None, max_examples=200)
-@given(tiny_data(), st.floats(0.1, 0.6), st.floats(0, 0.01), st.integers(0, 1000))
-def test_the_semidefinite_optimum_is_certified_over_many_settings(
-    data: dict[str, Any], mask: float, ridge: float, seed: int
-) -> None:
-    check_certificate(Data(**data), Masking(mask=mask), ridge, seed)
 
 
 def trained_with_bias(population: Moments, ridge: float, bias_ridge: float, seed: int) -> tuple[float, np.ndarray]:

@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 
-from support.theory import Setting, theorem_settings
+from support.theory import Setting, drawn, theorem_settings
 from topicscope.errors import InputError
 from topicscope.settings.data import Masking, Sampler
 from topicscope.synthetic.topics import TopicModel, equal_topics
@@ -38,7 +37,8 @@ def test_theorem_2_has_the_papers_values_at_the_defaults() -> None:
     np.testing.assert_allclose(found, expected, atol=5e-8)
 
 
-def check_theorem_2_is_the_ridge_limit(setting: Setting) -> None:
+@drawn(theorem_settings(6, 5), few=30, many=400)
+def test_theorem_2_is_the_ridge_limit(setting: Setting) -> None:
     topics, words, per_document, masking = setting
     population = infinite_topic_moments(topics, words, per_document, masking)
     limit = theorem2(topics, words, masking)
@@ -58,21 +58,7 @@ def check_theorem_2_is_the_ridge_limit(setting: Setting) -> None:
     np.testing.assert_allclose(finite_optimum(population), limit, atol=1e-9 * norm)
 
 
-@settings(derandomize=True, deadline=None, max_examples=30)
-@given(theorem_settings(6, 5))
-def test_theorem_2_is_the_ridge_limit(setting: Setting) -> None:
-    check_theorem_2_is_the_ridge_limit(setting)
-
-
-@pytest.mark.slow
-@settings(derandomize=True, deadline=None, max_examples=400)
-@given(theorem_settings(6, 5))
-def test_theorem_2_is_the_ridge_limit_over_many_settings(setting: Setting) -> None:
-    check_theorem_2_is_the_ridge_limit(setting)
-
-
-@settings(derandomize=True, deadline=None, max_examples=20)
-@given(theorem_settings(6, 5))
+@drawn(theorem_settings(6, 5), few=20)
 def test_theorem_2_is_the_smallest_member_of_lemma_1s_family(setting: Setting) -> None:
     topics, words, _, masking = setting
     zero = np.zeros((topics * words + 1, topics * words + 1))

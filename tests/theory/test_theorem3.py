@@ -155,14 +155,6 @@ def test_the_lower_bound_can_fail_where_documents_have_most_topics() -> None:
     assert optimal_average(sparse) > theorem3(sparse).low
 
 
-def test_the_notes_ratio_at_a_hundred_million_topics() -> None:
-    documents = InfiniteDocuments(topics=10**8, per_document=3000, words=10)
-    limit = theorem3(documents).limit
-    assert limit is not None
-    assert limit / 3000 == pytest.approx(7.407, abs=5e-4)
-    assert optimal_average(documents) / 3000 == pytest.approx(7.406, abs=5e-4)
-
-
 def limit_row(topics: int, per_document: int, words: int = 10) -> tuple[float, ...]:
     """One row: T, τ, lower bound, exact optimal average, limit, upper bound, ratio, losses."""
     documents = InfiniteDocuments(topics=topics, per_document=per_document, words=words)

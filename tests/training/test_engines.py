@@ -16,15 +16,14 @@ from torch import Tensor
 
 from support.helpers import build_model, small_settings
 from topicscope.errors import InputError
-from topicscope.model import one_hot
-from topicscope.model.bag import LARGEST_TABLE, BagTransformer
-from topicscope.model.one_hot import is_equation_7
+from topicscope.model import bag
+from topicscope.model.bag import LARGEST_TABLE, TableAttention, Tables
 from topicscope.model.transformer import target_weights
 from topicscope.model.weights import part_of
 from topicscope.settings import EXTRAS, Settings
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
-from topicscope.training.engines import BagEngine, ReferenceEngine, l2_penalty, losses
+from topicscope.training.engines import BagEngine, ReferenceEngine, losses, make_engine
 
 VOCABULARY = 7
 DOCUMENTS = 4
@@ -158,8 +157,9 @@ def engines(case: Case, dtype: torch.dtype) -> tuple[BagEngine, ReferenceEngine]
                 small = part_of(name) in EXTRAS and name != "token_types"
                 if small and "norm" not in name and "bias" not in name:
                     parameter.mul_(20)  # what the switches add starts so small that later layers would hardly count
-    members, topics = [case.settings] * len(models), TopicModel.from_settings(case.settings.data)
-    fast, slow = BagEngine(members, topics, copy.deepcopy(models)), ReferenceEngine(members, topics, models)
+    seeds, topics = range(len(models)), TopicModel.from_settings(case.settings.data)
+    fast = BagEngine(case.settings, seeds, topics, copy.deepcopy(models))
+    slow = ReferenceEngine(case.settings, seeds, topics, models)
     for engine in (fast, slow):
         engine.hold_uniform(case.uniform or case.settings.model.uniform)
     return fast, slow
@@ -198,7 +198,7 @@ def check_equal(case: Case) -> None:
     step = case.steps - 1
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("topicscope.model.bag.LARGEST_TABLE", largest)
-        patch.setattr("topicscope.model.bag.MANY_TARGETS", 0 if case.merged else 64)
+        patch.setattr("topicscope.model.counts.MANY_TARGETS", 0 if case.merged else 64)
         for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, 1e-4)):
             fast, slow = engines(case, dtype)
             expected = outcome(slow, case, step)
@@ -230,19 +230,31 @@ def test_losses_and_gradients_are_those_of_the_reference(case: Case) -> None:
     check_equal(case)
 
 
-@pytest.mark.parametrize(("dimension", "heads"), [(0, 1), (6, 1), (6, 2)])
-def test_trained_attention_through_a_table_of_scores_is_that_of_the_reference(
-    dimension: int, heads: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("dimension", "more"),
+    [(0, {}), (4, {}), (9, {}), (0, {"tied": False}), (8, {"heads": 2}), (8, {"heads": 4, "residual": True})],
+    ids=str,
+)
+def test_one_layer_through_tables_is_that_of_the_reference(
+    dimension: int, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Token types keep the gradient from being written out.
-    model = EQUATION_7 | {"masked_keys": "visible", "token_types": True, "dimension": dimension, "heads": heads}
+    """Narrower than the vocabulary and wider, with biases and what the embedding layer adds."""
+    part = {"start": "normal", "scale": 0.7}
+    model = EQUATION_7 | {"masked_keys": "visible", "token_types": True, "dimension": dimension} | more
+    model |= {"value_bias": part, "prediction_bias": part, "query_bias": part}
     if dimension:
-        model["embedding"] = {"start": "normal", "scale": 0.7}
+        model["embedding"] = part
     case = Case(model, {"loss": "squared"}, ["any"], steps=1, uniform=False, table=True, merged=False, seed=3)
     check_equal(case)
+    assert engines(case, torch.float64)[0]._model.has_tables
     # The control: scores that are wrong by one per cent are found.
-    right = BagTransformer._score_table
-    monkeypatch.setattr(BagTransformer, "_score_table", lambda *inputs: 1.01 * right(*inputs))
+    right = TableAttention.__init__
+
+    def wrong(self: TableAttention, tables: Tables, *others: Any) -> None:
+        assert tables.scores is not None
+        right(self, dataclasses.replace(tables, scores=1.01 * tables.scores), *others)
+
+    monkeypatch.setattr(TableAttention, "__init__", wrong)
     with pytest.raises(AssertionError):
         check_equal(case)
 
@@ -250,16 +262,16 @@ def test_trained_attention_through_a_table_of_scores_is_that_of_the_reference(
 @given(equation_7_cases())
 @examples(10)
 def test_the_gradient_of_equation_7_is_that_of_the_reference(case: Case) -> None:
-    assert is_equation_7(case.settings.model)
+    assert case.settings.model.equation_7
     check_equal(case)
 
 
 @given(equation_7_cases())
 @examples(5)
 def test_the_gradient_of_equation_7_needs_no_private_function_of_torch(case: Case) -> None:
-    assert one_hot.SOFTMAX_BACKWARD is not None
+    assert bag.SOFTMAX_BACKWARD is not None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(one_hot, "SOFTMAX_BACKWARD", None)
+        patch.setattr(bag, "SOFTMAX_BACKWARD", None)
         check_equal(case)
 
 
@@ -326,7 +338,7 @@ def test_the_mean_over_entries_is_that_of_numpy() -> None:
     )
     model, topics = build_model(settings), TopicModel.from_settings(settings.data)
     documents = documents_of("any", 3, False, np.random.default_rng(4))
-    engine = ReferenceEngine([settings], topics, [model])
+    engine = ReferenceEngine(settings, [0], topics, [model])
     found = float(engine.losses(engine.prepare([documents])[0])[0].detach())
     each = []
     for place in range(3):
@@ -352,35 +364,25 @@ def test_eq_1_weighs_documents_alike_and_the_pooled_mean_weighs_positions_alike(
     assert target_weights(documents, "batch").tolist() == pytest.approx([1 / 4] * 4)
 
 
-def test_l2_is_squared_and_has_the_gradient_of_finite_differences() -> None:
+def test_l2_is_squared_reaches_the_weights_and_counts_trained_parts_only() -> None:
     """The released code takes L2 of detached data, and not squared: it never reaches the weights."""
-    settings = small_settings(training={"l2": 0.3, "l2_parts": ["value", "key"]})
-    model = build_model(settings)
-    penalty = l2_penalty(model, settings.training)
-    size = float(penalty.detach())
-    norms = [float(model.parameter(name).detach().norm()) for name in ("value", "key")]
-    assert size == pytest.approx(0.3 * (norms[0] ** 2 + norms[1] ** 2))
-    assert size != pytest.approx(0.3 * (norms[0] + norms[1]))
-    penalty.backward()  # type: ignore[no-untyped-call]
-    direction = torch.randn(
-        model.parameter("value").shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64
+    changes: dict[str, Any] = {"l2": 0.3, "l2_parts": ["value", "key", "embedding"]}
+    still = {"embedding": {"start": "identity", "train": False}}
+    topics = TopicModel.from_settings(small_settings().data)
+    regularised, plain = (
+        make_engine(small_settings(model=still, training=training), (0, 1), topics) for training in (changes, {})
     )
-    gradient = model.parameter("value").grad
-    assert gradient is not None
-    with torch.no_grad():
-        model.parameter("value").add_(direction, alpha=1e-4)
-        up = float(l2_penalty(model, settings.training))
-        model.parameter("value").sub_(direction, alpha=2e-4)
-        down = float(l2_penalty(model, settings.training))
-    assert float((gradient * direction).sum()) == pytest.approx((up - down) / 2e-4, rel=1e-6)
-    assert model.parameter("query").grad is None
-
-
-def test_l2_counts_trained_parts_only() -> None:
-    settings = small_settings(training={"l2": 1.0}, model={"embedding": {"start": "identity", "train": False}})
-    model = build_model(settings)
-    trained = ("value", "key", "query")
-    expected = sum(float(model.parameter(name).detach().square().sum()) for name in trained)
-    found = float(l2_penalty(model, settings.training).detach())
-    assert found == pytest.approx(expected)
-    assert found != pytest.approx(expected + 7)  # the frozen identity would add ‖I‖² = 7
+    weights = {name: weight.detach().double() for name, weight in regularised.weights.items()}
+    value, key = (weights[name].flatten(1).square().sum(dim=1) for name in ("value", "key"))
+    squares = value + key
+    assert regularised.penalties() == pytest.approx(0.3 * squares.numpy(), rel=1e-6)
+    # The frozen identity would add ‖I‖² = 7, norms that are not squared something else.
+    assert regularised.penalties() != pytest.approx(0.3 * (squares + 7).numpy(), rel=1e-2)
+    with_l2, without = (
+        engine.gradients(engine.losses(engine.prepare([stream.chunk(0).span(0, 5) for stream in engine.streams])[0]))
+        for engine in (regularised, plain)
+    )
+    for name, gradient in without.items():
+        added = 0.6 * weights[name] if name in ("value", "key") else torch.zeros_like(weights[name])
+        torch.testing.assert_close(with_l2[name].double() - gradient, added, rtol=1e-4, atol=1e-7)
+    assert "embedding" not in with_l2

@@ -1,10 +1,10 @@
-"""Ctrl-C while training: the run is saved where it is, and goes on to the same bits."""
+"""Ctrl-C while training: the run is saved where it is, and resumes to the same bits."""
 
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,10 @@ import pytest
 from support.helpers import run_files, small_settings, start_program
 from support.text_corpus import small_text_settings, write_corpus
 from topicscope.errors import StoppedTraining
-from topicscope.files import checkpoint_steps
 from topicscope.settings.toml import dump_settings
-from topicscope.training.loop import stop_on_interrupt, train
+from topicscope.store import checkpoint_steps
+from topicscope.training.loop import Watching, stop_on_interrupt, train
+from topicscope.training.text import train_on_text
 
 SANDBOX = small_settings(training={"steps": 14, "checkpoint_every": 4, "snapshots": 5})
 LONGEST_WAIT = 60.0
@@ -30,14 +31,14 @@ def usual_handler() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-def press_at(*steps: int) -> Callable[[int, int, str], None]:
+def press_at(*steps: int) -> Watching:
     """Ctrl-C while a step is being computed."""
 
     def report(done: int, total: int, state: str) -> None:
         if done in steps:
             os.kill(os.getpid(), signal.SIGINT)
 
-    return report
+    return Watching(report)
 
 
 # Checkpoints are due at 0, 4, 8 and 12; the two newest are kept.
@@ -46,7 +47,7 @@ def test_an_interrupted_sandbox_run_saves_at_once_and_ends_with_the_same_files(s
     whole = run_files(train(SANDBOX, tmp_path / "whole").path)
     out = tmp_path / "stopped"
     with pytest.raises(StoppedTraining, match=f"stopped at step {step + 1}, which is saved: .*{out} --resume"):
-        train(SANDBOX, out, report=press_at(step))
+        train(SANDBOX, out, watching=press_at(step))
     assert checkpoint_steps(out)[-1] == step + 1
     assert run_files(out) != whole
     assert run_files(train(SANDBOX, out, resume=True).path) == whole
@@ -57,12 +58,12 @@ def test_an_interrupted_run_on_text_saves_at_once_and_ends_with_the_same_files(s
     pytest.importorskip("tokenizers")
     pytest.importorskip("transformers")
     settings = small_text_settings(write_corpus(tmp_path), training={"measures": 0})
-    whole = all_files(train(settings, tmp_path / "whole", device="cpu").path)
+    whole = all_files(train_on_text(settings, tmp_path / "whole", device="cpu").path)
     out = tmp_path / "stopped"
     with pytest.raises(StoppedTraining, match=f"stopped at step {step + 1}, which is saved"):
-        train(settings, out, device="cpu", report=press_at(step))
+        train_on_text(settings, out, device="cpu", watching=press_at(step))
     assert checkpoint_steps(out)[-1] == step + 1
-    assert all_files(train(settings, out, resume=True, device="cpu").path) == whole
+    assert all_files(train_on_text(settings, out, resume=True, device="cpu").path) == whole
 
 
 def all_files(folder: Path) -> dict[str, bytes]:
@@ -74,13 +75,13 @@ def test_a_run_interrupted_again_and_again_ends_with_the_same_files(tmp_path: Pa
     out = tmp_path / "stopped"
     for step in (4, 5, 9):
         with pytest.raises(StoppedTraining):
-            train(SANDBOX, out, resume=True, report=press_at(step))
+            train(SANDBOX, out, resume=True, watching=press_at(step))
     assert checkpoint_steps(out) == [8, 10]
     assert run_files(train(SANDBOX, out, resume=True).path) == whole
 
 
 def test_an_interrupt_at_the_last_step_comes_too_late(tmp_path: Path) -> None:
-    out = train(SANDBOX, tmp_path / "run", report=press_at(14)).path
+    out = train(SANDBOX, tmp_path / "run", watching=press_at(14)).path
     assert checkpoint_steps(out) == [12, 14]
 
 
@@ -121,7 +122,7 @@ def test_ctrl_c_on_the_command_line_is_one_sentence_and_exit_code_130(tmp_path: 
     saved = checkpoint_steps(out)[-1]
     last = errors.splitlines()[-1]
     again = f"topicscope train --out {out} --resume"
-    assert last == f"topicscope: stopped at step {saved}, which is saved: {again} goes on from there."
+    assert last == f"topicscope: stopped at step {saved}, which is saved: {again} resumes there."
     assert "Traceback" not in errors
 
 

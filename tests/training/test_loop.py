@@ -1,8 +1,6 @@
-"""What training writes, alone and in an ensemble, that it repeats to the bit, and the message when it diverges."""
+"""What training records, with one seed and with several; that it repeats to the bit; what happens if it diverges."""
 
 import dataclasses
-import json
-import math
 import re
 from pathlib import Path
 from typing import Any
@@ -10,106 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from support.helpers import ONE_HOT_UNIFORM, batch_of, final_weights, run_files, small_settings
 from topicscope.errors import DivergedError, InputError
-from topicscope.files import checkpoint_path, checkpoint_steps
+from topicscope.measure.run import Run, read_run
 from topicscope.settings import Settings
+from topicscope.store import checkpoint_path, checkpoint_steps
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
-from topicscope.training.checkpoints import newest_checkpoint
 from topicscope.training.engines import make_engine
-from topicscope.training.loop import Ensemble, Trainer, train, train_ensemble, train_in_memory
-from topicscope.training.schedule import snapshot_steps
-
-
-def test_recorded_norms_and_rotation_are_those_of_the_weights(tmp_path: Path) -> None:
-    settings = small_settings(training={"steps": 10, "checkpoint_every": 5})
-    folder = train(settings, tmp_path / "run")
-    last = final_weights(folder.path)
-    row = folder.metrics()[-1]
-    assert row["norm"]["value"][0] == pytest.approx(float(last["value"].norm()), rel=1e-6)
-    # Ten steps before the last one is the start.
-    start = make_engine([settings], TopicModel.from_settings(settings.data)).models[0].parameter("value").detach()
-    cosine = float((start * last["value"]).sum() / (start.norm() * last["value"].norm()))
-    assert row["rotation"][0] == pytest.approx((1 - cosine) / 2, rel=1e-4)
-    assert row["rotation"][0] > 1e-3
-
-
-def test_the_same_seed_gives_the_same_files_and_another_seed_others(tmp_path: Path) -> None:
-    first, again, other = (
-        run_files(train(small_settings(seed=seed), tmp_path / name).path)
-        for seed, name in ((1, "first"), (1, "again"), (2, "other"))
-    )
-    assert first == again
-    assert first["metrics.jsonl"] != other["metrics.jsonl"]
-
-
-def test_two_stage_training_leaves_frozen_parts_bit_identical(tmp_path: Path) -> None:
-    changes = {"schedule": "two_stage", "stage_steps": 6, "optimizer": "momentum", "checkpoint_every": 6, "l2": 0.1}
-    settings = small_settings(training=changes)
-    start = make_engine([settings], TopicModel.from_settings(settings.data)).models[0]
-    initial = {name: parameter.detach().clone() for name, parameter in start.named_parameters()}
-    folder = train(settings, tmp_path / "run")
-    middle = safe_weights(checkpoint_path(folder.path, 6))
-    end = safe_weights(checkpoint_path(folder.path, 12))
-    attention = {"key", "query", "key_bias", "query_bias"}
-    for name in initial:
-        assert torch.equal(initial[name], middle[name]) == (name in attention), name
-        # b^K shifts all scores of a query alike: its gradient is zero up to rounding, so it may or may not move.
-        if name != "key_bias":
-            assert torch.equal(middle[name], end[name]) == (name not in attention), name
-
-
-def safe_weights(path: Path) -> dict[str, torch.Tensor]:
-    from safetensors.torch import load_file
-
-    return {name.removeprefix("weights/"): tensor for name, tensor in load_file(path).items() if "weights/" in name}
-
-
-def test_frozen_parts_do_not_move(tmp_path: Path) -> None:
-    folder = train(small_settings(model=ONE_HOT_UNIFORM, training={"optimizer": "adamw"}), tmp_path / "run")
-    last = final_weights(folder.path)
-    assert torch.equal(last["embedding"], torch.eye(7))
-    assert not last["key"].any()
-    assert last["value"].abs().max() > 0.005
-
-
-def test_the_order_of_a_batch_does_not_change_its_loss() -> None:
-    settings = small_settings(training={"precision": "float64"})
-    engine = make_engine([settings], TopicModel.from_settings(settings.data))
-    batch = batch_of(engine.streams[0], 0)
-
-    def loss(documents: MaskedDocuments) -> float:
-        return float(engine.losses(engine.prepare([documents])[0]).detach())
-
-    assert loss(batch.select(np.array([4, 2, 0, 1, 3]))) == pytest.approx(loss(batch), rel=1e-12)
-    assert loss(batch.select(np.array([4, 2, 0, 1, 1]))) != pytest.approx(loss(batch), rel=1e-6)
-
-
-def test_held_out_losses_are_taken_at_their_own_interval(tmp_path: Path) -> None:
-    settings = small_settings(training={"log_every": 5, "validate_every": 3, "steps": 13})
-    rows = train(settings, tmp_path / "run").metrics()
-    assert [row["step"] for row in rows if row["validation_loss"] is not None] == [0, 3, 6, 9, 12, 13]
-    assert [row["step"] for row in rows] == [0, 3, 5, 6, 9, 10, 12, 13]
-
-
-def test_rotation_from_zero_is_not_a_number_to_give(tmp_path: Path) -> None:
-    rows = train(small_settings(model={"value": {"start": "zero"}}), tmp_path / "run").metrics()
-    assert [row["rotation"] for row in rows if row["step"] == 10] == [[None]]
-
-
-def test_snapshot_steps_are_few_and_include_both_ends() -> None:
-    steps = snapshot_steps(3000, 40)
-    assert {0, 1, 3000} <= steps
-    assert len(steps) <= 40
-    assert snapshot_steps(3000, 0) == frozenset()
-    assert snapshot_steps(5, 40) == {0, 1, 2, 3, 4, 5}
-    assert snapshot_steps(3000, 1) == {3000}
-    assert snapshot_steps(3000, 2) == {0, 3000}
-    assert snapshot_steps(3000, 3) == {0, 1, 3000}
-    assert snapshot_steps(1, 2) == {0, 1}
-
+from topicscope.training.loop import Trainer, Watching, empty_run, train
 
 EQUATION_7 = {
     "embedding": {"start": "identity", "train": False},
@@ -122,163 +31,143 @@ DEEP = NO_KEY_BIAS | {"layers": 2, "dimension": 4, "heads": 2, "residual": True,
 TOLERANCE = {"float32": 1e-3, "float64": 1e-10}
 
 
-def largest_difference(one: Path, other: Path) -> float:
-    """Relative to the norm, over all weights of the last checkpoints."""
-    first, second = newest_checkpoint(one), newest_checkpoint(other)
-    assert first is not None
-    assert second is not None
-    assert first.step == second.step
-    assert first.part("optimizer").keys() == second.part("optimizer").keys()
-    others = second.part("weights")
-    return max(
-        float((weight - others[name]).norm() / weight.norm().clamp_min(1e-3))
-        for name, weight in first.part("weights").items()
+def engine_of(settings: Settings) -> Any:
+    return make_engine(settings, [settings.seed], TopicModel.from_settings(settings.data))
+
+
+def trained(settings: Settings, out: Path, **options: Any) -> Run:
+    return read_run(train(settings, out, **options).path)
+
+
+def test_recorded_norms_and_rotation_are_those_of_the_weights(tmp_path: Path) -> None:
+    settings = small_settings(training={"steps": 10, "checkpoint_every": 5})
+    run = trained(settings, tmp_path / "run")
+    last = torch.from_numpy(run.weights["value"][0])
+    assert run.metrics["norm/value"][0, -1, 0] == pytest.approx(float(last.norm()), rel=1e-6)
+    # Ten steps before the last one is the start.
+    start = engine_of(settings).models[0].parameter("value").detach()
+    cosine = float((start * last).sum() / (start.norm() * last.norm()))
+    assert run.metrics["rotation"][0, -1, 0] == pytest.approx((1 - cosine) / 2, rel=1e-4)
+    assert run.metrics["rotation"][0, -1, 0] > 1e-3
+    # From zero it is not defined.
+    from_zero = trained(small_settings(model={"value": {"start": "zero"}}), tmp_path / "zero")
+    assert np.isnan(from_zero.metrics["rotation"][0, from_zero.steps == 10]).all()
+
+
+def test_the_same_seed_gives_the_same_files_and_another_seed_others(tmp_path: Path) -> None:
+    first, again, other = (
+        run_files(train(small_settings(seed=seed), tmp_path / name).path)
+        for seed, name in ((1, "first"), (1, "again"), (2, "other"))
     )
+    assert first == again
+    assert first["run.safetensors"] != other["run.safetensors"]
 
 
-def check_alike(settings: Settings, folder: Path, **choice: Any) -> None:
-    ensemble = Ensemble(settings=settings, seeds=(3, 5), **choice)
-    together = train_ensemble(ensemble, folder / "together")
+def test_two_stage_training_leaves_frozen_parts_bit_identical(tmp_path: Path) -> None:
+    changes = {"schedule": "two_stage", "stage_steps": 6, "optimizer": "momentum", "checkpoint_every": 6, "l2": 0.1}
+    settings = small_settings(training=changes)
+    initial = {name: own.detach().clone()[None] for name, own in engine_of(settings).models[0].named_parameters()}
+    folder = train(settings, tmp_path / "run")
+    middle, end = (load_file(checkpoint_path(folder.path, step)) for step in (6, 12))
+    for name, start in initial.items():
+        attention, path = name in {"key", "query", "key_bias", "query_bias"}, f"weights/{name}"
+        assert torch.equal(start, middle[path]) == attention, name
+        # b^K shifts all scores of a query alike: its gradient is zero up to rounding, so it may or may not move.
+        if name != "key_bias":
+            assert torch.equal(middle[path], end[path]) != attention, name
+
+
+def test_frozen_parts_do_not_move(tmp_path: Path) -> None:
+    folder = train(small_settings(model=ONE_HOT_UNIFORM, training={"optimizer": "adamw"}), tmp_path / "run")
+    last = final_weights(folder.path)
+    assert torch.equal(last["embedding"], torch.eye(7))
+    assert not last["key"].any()
+    assert last["value"].abs().max() > 0.005
+
+
+def test_the_order_of_a_batch_does_not_change_its_loss() -> None:
+    engine = engine_of(small_settings(training={"precision": "float64"}))
+    batch = batch_of(engine.streams[0], 0)
+
+    def loss(documents: MaskedDocuments) -> float:
+        return float(engine.losses(engine.prepare([documents])[0]).detach())
+
+    assert loss(batch.select(np.array([4, 2, 0, 1, 3]))) == pytest.approx(loss(batch), rel=1e-12)
+    assert loss(batch.select(np.array([4, 2, 0, 1, 1]))) != pytest.approx(loss(batch), rel=1e-6)
+
+
+def test_held_out_losses_are_taken_at_their_own_interval(tmp_path: Path) -> None:
+    run = trained(small_settings(training={"log_every": 5, "validate_every": 3, "steps": 13}), tmp_path / "run")
+    assert run.steps.tolist() == [0, 3, 5, 6, 9, 10, 12, 13]
+    assert run.steps[np.isfinite(run.metrics["validation_loss"][0])].tolist() == [0, 3, 6, 9, 12, 13]
+
+
+# Several seeds in one tensor.
+
+
+def largest_difference(one: Run, other: Run, seed: int = 0) -> float:
+    """Between a seed's final weights and another run's first, relative to the norm."""
+    pairs = ((weight[seed], other.weights[name][0]) for name, weight in one.weights.items())
+    return max(float(np.linalg.norm(own - theirs)) / max(float(np.linalg.norm(own)), 1e-3) for own, theirs in pairs)
+
+
+def check_alike(settings: Settings, folder: Path) -> None:
+    together = trained(settings, folder / "together", seeds=(3, 5))
     tolerance = TOLERANCE[settings.training.precision]
-    for name, member in ensemble.members().items():
-        alone = train(member, folder / f"alone-{name}")
-        assert together[name].settings() == alone.settings()
-        assert {path.name for path in together[name].path.iterdir()} == {path.name for path in alone.path.iterdir()}
-        assert largest_difference(together[name].path, alone.path) < tolerance
-        rows, expected = together[name].metrics(), alone.metrics()
-        assert [row["step"] for row in rows] == [row["step"] for row in expected]
-        losses = [(row["loss"], row["validation_loss"] or 0.0) for row in rows]
-        assert np.array(losses) == pytest.approx(
-            np.array([(row["loss"], row["validation_loss"] or 0.0) for row in expected]), rel=tolerance
-        )
-    # The control: members are not each other.
-    first, second = list(together.values())[:2]
-    assert largest_difference(first.path, second.path) > 100 * tolerance
+    for place, seed in enumerate(together.seeds):
+        alone = trained(dataclasses.replace(settings, seed=seed), folder / f"alone-{seed}")
+        assert largest_difference(together, alone, place) < tolerance
+        assert together.steps.tolist() == alone.steps.tolist()
+        for name in ("loss", "validation_loss"):
+            own, expected = together.metrics[name][place], alone.metrics[name][0]
+            np.testing.assert_allclose(own, expected, rtol=tolerance)
+        assert {path.name for path in (folder / "together").iterdir()} == {
+            path.name for path in (folder / f"alone-{seed}").iterdir()
+        }
+        # The control: seeds are not each other.
+        assert largest_difference(together, alone, 1 - place) > 100 * tolerance
 
 
 @pytest.mark.parametrize("model", [EQUATION_7, DEEP], ids=["equation 7", "deep"])
 @pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_a_member_gives_what_it_gives_alone(tmp_path: Path, model: dict[str, Any], precision: str) -> None:
+def test_a_seed_gives_what_it_gives_alone(tmp_path: Path, model: dict[str, Any], precision: str) -> None:
     check_alike(small_settings(model=model, training={"precision": precision, "steps": 24}), tmp_path)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam", "adamw"])
-def test_members_may_have_their_own_learning_rates(tmp_path: Path, optimizer: str) -> None:
+def test_a_seed_gives_what_it_gives_alone_with_every_optimizer(tmp_path: Path, optimizer: str) -> None:
     changes = {"optimizer": optimizer, "precision": "float64", "schedule": "two_stage", "l2": 0.01}
-    check_alike(small_settings(model=NO_KEY_BIAS, training=changes), tmp_path, learning_rates=(0.01, 0.05))
+    check_alike(small_settings(model=NO_KEY_BIAS, training=changes), tmp_path)
 
 
-def test_the_reference_engine_trains_ensembles_too(tmp_path: Path) -> None:
+def test_the_reference_engine_trains_several_seeds_too(tmp_path: Path) -> None:
     changes = {"engine": "reference", "precision": "float64"}
     check_alike(small_settings(training=changes, model=NO_KEY_BIAS | {"positions": "learned"}), tmp_path)
 
 
 def test_both_engines_train_the_same_run(tmp_path: Path) -> None:
     fast, slow = (
-        train(small_settings(model=NO_KEY_BIAS, training={"precision": "float64", "engine": engine}), tmp_path / engine)
+        small_settings(model=NO_KEY_BIAS, training={"precision": "float64", "engine": engine})
         for engine in ("bag", "reference")
     )
-    assert largest_difference(fast.path, slow.path) < 1e-10
-    assert json.loads(fast.versions_path.read_text())["engine"] == "bag"
-    other = train(small_settings(model=NO_KEY_BIAS, training={"precision": "float64"}, seed=1), tmp_path / "other")
-    assert largest_difference(fast.path, other.path) > 1e-3
+    folder = train(fast, tmp_path / "bag")
+    versions = folder.versions()
+    assert versions is not None
+    assert versions.facts == {"engine": "bag"}
+    run = read_run(folder.path)
+    assert largest_difference(run, trained(slow, tmp_path / "reference")) < 1e-10
+    assert largest_difference(run, trained(dataclasses.replace(fast, seed=1), tmp_path / "other")) > 1e-3
 
 
-class StopError(Exception):
-    pass
+def test_seeds_given_twice_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"seeds = \[1, 1\] is not allowed: give each one once"):
+        train(small_settings(), tmp_path / "run", seeds=(1, 1))
+    assert not (tmp_path / "run").exists()
 
 
-ENSEMBLE = Ensemble(settings=small_settings(model=EQUATION_7), seeds=(0, 1, 2))
+# Divergence.
 
-
-@pytest.mark.parametrize("stop_at", [0, 2, 7, 12])
-def test_an_ensemble_stopped_and_resumed_ends_with_the_same_files(tmp_path: Path, stop_at: int) -> None:
-    whole = train_ensemble(ENSEMBLE, tmp_path / "whole")
-
-    def report(done: int, total: int, state: str) -> None:
-        if done >= stop_at:
-            raise StopError
-
-    with pytest.raises(StopError):
-        train_ensemble(ENSEMBLE, tmp_path / "stopped", report=report)
-    again = train_ensemble(ENSEMBLE, tmp_path / "stopped", resume=True)
-    for name, folder in whole.items():
-        assert run_files(again[name].path) == run_files(folder.path)
-
-
-def test_members_that_are_a_checkpoint_apart_go_on_from_the_common_one(tmp_path: Path) -> None:
-    """A kill while members are saved one after another leaves some ahead of the others."""
-    folders = train_ensemble(ENSEMBLE, tmp_path / "run")
-    whole = {name: run_files(folder.path) for name, folder in folders.items()}
-    first = folders["seed-0"].path
-    assert checkpoint_steps(first) == [9, 12]
-    (first / "checkpoint-12.safetensors").unlink()
-    train_ensemble(ENSEMBLE, tmp_path / "run", resume=True)
-    assert {name: run_files(folder.path) for name, folder in folders.items()} == whole
-    # Nothing in common: all over again, to the same end.
-    (first / "checkpoint-12.safetensors").unlink()
-    (first / "checkpoint-9.safetensors").unlink()
-    train_ensemble(ENSEMBLE, tmp_path / "run", resume=True)
-    assert {name: run_files(folder.path) for name, folder in folders.items()} == whole
-
-
-def test_a_run_is_resumed_in_the_same_company_only(tmp_path: Path) -> None:
-    folders = train_ensemble(ENSEMBLE, tmp_path / "run")
-    with pytest.raises(InputError, match="together with 2 others, not alone"):
-        train(ENSEMBLE.members()["seed-0"], folders["seed-0"].path, resume=True)
-    fewer = dataclasses.replace(ENSEMBLE, seeds=(0, 1))
-    with pytest.raises(InputError, match="together with 2 others, not together with 1 other:"):
-        train_ensemble(fewer, tmp_path / "run", resume=True)
-
-
-def test_a_member_that_diverges_does_not_stop_the_others(tmp_path: Path) -> None:
-    changes = {"optimizer": "sgd", "loss": "squared", "steps": 60, "precision": "float64"}
-    settings = small_settings(model=EQUATION_7, training=changes)
-    ensemble = Ensemble(settings=settings, seeds=(0,), learning_rates=(0.01, 1e12))
-    with pytest.raises(DivergedError, match=r"lower training\.learning_rate \(now 1e\+12\)"):
-        train_ensemble(ensemble, tmp_path / "run")
-    good, bad = (tmp_path / "run" / name for name in ensemble.members())
-    alone = train(ensemble.members()["seed-0-rate-0.01"], tmp_path / "alone")
-    assert largest_difference(good, alone.path) < TOLERANCE["float64"]
-    kept = newest_checkpoint(bad)
-    assert kept is not None
-    assert kept.step < 60
-    assert all(bool(torch.isfinite(weight).all()) for weight in kept.part("weights").values())
-
-
-def test_an_ensemble_in_memory_is_that_of_the_folders(tmp_path: Path) -> None:
-    topic_model = TopicModel.from_settings(ENSEMBLE.settings.data)
-    runs = train_in_memory(list(ENSEMBLE.members().values()), topic_model)
-    folders = list(train_ensemble(ENSEMBLE, tmp_path / "run").values())
-    for run, folder in zip(runs, folders, strict=True):
-        assert run.settings == folder.settings()
-        assert run.rows == folder.metrics()
-        assert list(run.snapshots()) == list(folder.snapshots())
-        for step, snapshot in folder.snapshots().items():
-            assert all((run.snapshots()[step][name] == matrix).all() for name, matrix in snapshot.items())
-        weights, kept = run.weights, newest_checkpoint(folder.path)
-        assert weights is not None
-        assert kept is not None
-        assert all((weights[name] == weight.numpy()).all() for name, weight in kept.part("weights").items())
-    # The control: members are not each other.
-    assert runs[0].rows != runs[1].rows
-
-
-def test_a_member_in_memory_that_diverges_has_no_weights() -> None:
-    changes = {"optimizer": "sgd", "loss": "squared", "steps": 60, "precision": "float64"}
-    settings = small_settings(model=EQUATION_7, training=changes)
-    members = Ensemble(settings=settings, seeds=(0,), learning_rates=(0.01, 1e12)).members()
-    good, bad = train_in_memory(list(members.values()), TopicModel.from_settings(settings.data))
-    assert good.weights is not None
-    assert bad.weights is None
-    assert len(good.rows) > len(bad.rows) > 0
-
-
-def test_seeds_given_twice_or_not_at_all_are_refused() -> None:
-    with pytest.raises(InputError, match=r"seeds = \[1, 1\] is not allowed"):
-        Ensemble(settings=small_settings(), seeds=(1, 1))
-    with pytest.raises(InputError, match="at least one seed"):
-        Ensemble(settings=small_settings(), seeds=())
+WILD = {"optimizer": "sgd", "loss": "squared", "steps": 60, "precision": "float64", "learning_rate": 1e12}
 
 
 @pytest.mark.parametrize("every", [1, 3])
@@ -286,33 +175,60 @@ def test_seeds_given_twice_or_not_at_all_are_refused() -> None:
 def test_divergence_stops_at_the_first_non_finite_loss_and_keeps_the_last_good_checkpoint(
     tmp_path: Path, every: int, optimizer: str
 ) -> None:
-    changes = {"learning_rate": 1e12, "optimizer": optimizer, "loss": "squared", "steps": 60, "checkpoint_every": every}
-    settings = small_settings(training=changes)
+    settings = small_settings(training=WILD | {"optimizer": optimizer, "checkpoint_every": every})
     with pytest.raises(DivergedError, match=r"lower training\.learning_rate \(now 1e\+12\)") as caught:
         train(settings, tmp_path / "run")
     numbers = re.search(r"at step (\d+) is .* checkpoint is that of step (\d+)", str(caught.value))
     assert numbers is not None
     diverged, kept = int(numbers[1]), int(numbers[2])
     assert kept < diverged
+    assert checkpoint_steps(tmp_path / "run")[-1] == kept
     # The kept checkpoint is good: its loss is a number.
-    trainer = Trainer(make_engine([settings], TopicModel.from_settings(settings.data)))
-    checkpoint = newest_checkpoint(tmp_path / "run")
-    assert checkpoint is not None
-    assert checkpoint.step == kept
-    trainer.restore([checkpoint])
-    batch = trainer.engine.prepare([batch_of(trainer.engine.streams[0], kept)])[0]
-    assert math.isfinite(float(trainer.engine.losses(batch).detach()))
-    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert all(math.isfinite(row["loss"]) for row in rows)
+    engine = engine_of(settings)
+    for name, weight in load_file(checkpoint_path(tmp_path / "run", kept)).items():
+        if name.startswith("weights/"):
+            with torch.no_grad():
+                engine.weights[name.removeprefix("weights/")].copy_(weight)
+    assert bool(torch.isfinite(engine.losses(engine.prepare([batch_of(engine.streams[0], kept)])[0])).all())
+    # What was recorded before is there, and nothing after.
+    run = read_run(tmp_path / "run")
+    assert len(run.steps) > 0
+    assert run.steps[-1] < diverged
+    assert np.isfinite(run.metrics["loss"]).all()
+    assert not run.weights
 
 
-def test_a_penalty_that_overflows_is_divergence_too(tmp_path: Path) -> None:
-    changes = {"learning_rate": 1e22, "optimizer": "sgd", "l2": 1e-30, "log_every": 1, "validate_every": 0}
-    with pytest.raises(DivergedError, match="penalty at step 1 is not finite"):
-        train(small_settings(model=ONE_HOT_UNIFORM, training=changes), tmp_path / "run")
-
-
-def test_a_start_that_overflows_names_the_scale_and_keeps_no_checkpoint(tmp_path: Path) -> None:
-    settings = small_settings(model={"value": {"scale": 1e38}, "embedding": {"scale": 1e38}})
-    with pytest.raises(DivergedError, match=r"model\.\*\.scale.*there is no good checkpoint"):
+def test_a_start_at_which_the_loss_is_not_a_number_is_said(tmp_path: Path) -> None:
+    settings = small_settings(model={"value": {"scale": 1e30}, "embedding": {"scale": 1e30}})
+    with pytest.raises(DivergedError, match=r"at step 0 .* start smaller .* there is no good checkpoint"):
         train(settings, tmp_path / "run")
+
+
+def test_a_seed_that_diverges_is_missing_from_there_on_and_does_not_stop_the_others(tmp_path: Path) -> None:
+    """One seed's W^V is made far too large on the way."""
+    settings = small_settings(model=EQUATION_7, training=WILD | {"learning_rate": 0.01, "checkpoint_every": 10})
+    topic_model = TopicModel.from_settings(settings.data)
+
+    def run_with(spoilt: bool) -> Trainer:
+        trainer = Trainer(make_engine(settings, (0, 1, 2), topic_model))
+        trainer.begin(empty_run("run", settings, (0, 1, 2), {}))
+
+        def spoil(recorded: Any) -> None:
+            if spoilt and trainer.step == 30:
+                trainer.engine.weights["value"].data[1] *= 1e200
+
+        if not spoilt:
+            trainer.run(Watching(rows=spoil))
+            return trainer
+        with pytest.raises(DivergedError, match=r"^training diverged with seed 1: the loss at step 30|31 is"):
+            trainer.run(Watching(rows=spoil))
+        return trainer
+
+    whole, with_loss = run_with(spoilt=False), run_with(spoilt=True)
+    losses = with_loss.recorded().metrics["loss"]
+    steps = with_loss.recorded().steps
+    assert np.array_equal(losses[[0, 2]], whole.recorded().metrics["loss"][[0, 2]])
+    assert np.isfinite(losses[1]).tolist() == (steps <= 30).tolist()
+    for name, weight in with_loss.final_weights().items():
+        assert np.array_equal(weight[[0, 2]], whole.final_weights()[name][[0, 2]])
+        assert np.isnan(weight[1]).all()

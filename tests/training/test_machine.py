@@ -1,6 +1,5 @@
 """Threads are chosen from the settings and recorded; free memory is the least of what machine and groups leave."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -38,7 +37,9 @@ def test_a_run_records_the_threads_chosen_and_goes_on_with_no_others(
     assert small_settings().training.threads == 0
     folder = train(small_settings(), tmp_path / "run")
     assert folder.settings().training.threads == 1
-    assert json.loads(folder.versions_path.read_text())["threads"] == 1
+    versions = folder.versions()
+    assert versions is not None
+    assert versions.threads == 1
     train(small_settings(), folder.path, resume=True)
     # The same settings where every step counts as large and there are two cores.
     monkeypatch.setattr(machine, "available_cores", lambda: 2)
@@ -69,12 +70,6 @@ def version_2(limit: object, used: int, cached: int, folder: str = "") -> dict[s
     return {folder + name: content for name, content in names.items()}
 
 
-def version_1(limit: int, used: int, cached: int, folder: str = "") -> dict[str, str]:
-    stat = f"inactive_file 1\ntotal_inactive_file {cached}\n"
-    names = {"memory.limit_in_bytes": f"{limit}\n", "memory.usage_in_bytes": f"{used}\n", "memory.stat": stat}
-    return {f"memory/{folder}{name}": content for name, content in names.items()}
-
-
 @pytest.mark.parametrize(
     ("groups", "files", "expected"),
     [
@@ -91,11 +86,6 @@ def version_1(limit: int, used: int, cached: int, folder: str = "") -> dict[str,
         ("0::/jobs/7\n", version_2(10**9, 0, 0, "jobs/") | version_2("max", 0, 0, "jobs/7/"), 10**9),
         ("0::/jobs/7\n", version_2(10**9, 0, 0, "jobs/") | version_2(10**8, 0, 0, "jobs/7/"), 10**8),
         ("0::/jobs/7\n", version_2(10**8, 0, 0, "jobs/8/"), MACHINE),
-        # Version 1, by the machine's name of a group that a container sees as the topmost; beside version 2.
-        ("4:cpu,memory:/docker/a\n0::/\n", version_1(10**9, 4 * 10**8, 10**8), 7 * 10**8),
-        ("4:memory:/a\n3:cpu:/\n", version_1(10**9, 0, 0) | version_1(10**8, 0, 0, "a/"), 10**8),
-        ("4:memory:/\n0::/\n", version_1(9223372036854771712, 10**9, 0), MACHINE),
-        ("4:cpu:/\n", version_1(10**9, 0, 0), MACHINE),
     ],
 )
 def test_the_least_of_machine_and_groups_is_free(

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 import topicscope as ts
 from support.full_training import descend, full_rows
 from topicscope.settings import Data, Masking, Model, Part, Settings, Training
-from topicscope.theory.classes import Vocabulary, six
+from topicscope.theory.classes import Vocabulary
 from topicscope.theory.dynamics import Stage2Rates, logit_gradient, stage2_rates
 from topicscope.theory.finite_documents import class_moments, class_optimum
 
@@ -72,7 +72,7 @@ def measured_rates(folder: Path, data: Data, masking: Masking, rate: float, step
     ts.train(settings, out=folder)
     weights = [load_file(folder / f"checkpoint-{step}.safetensors") for step in (steps // 2, steps)]
     size = Vocabulary(data.topics, data.words)
-    value = six(class_optimum(class_moments(data, masking)))
+    value = class_optimum(class_moments(data, masking)).numbers
     found = {}
     for name, (left, right) in projections(size, size.matrix(logit_gradient(data, masking)(value))).items():
         before, after = (
@@ -84,7 +84,7 @@ def measured_rates(folder: Path, data: Data, masking: Masking, rate: float, step
 
 
 def predicted(data: Data, masking: Masking) -> Stage2Rates:
-    return stage2_rates(six(class_optimum(class_moments(data, masking))), data, masking)
+    return stage2_rates(class_optimum(class_moments(data, masking)).numbers, data, masking)
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import pytest
 
 from support.helpers import small_settings
 from topicscope.settings import ATTENTION_PARTS
-from topicscope.training.schedule import learning_rate, phase
+from topicscope.training.schedule import learning_rate, measured_steps, phase, snapshot_steps
 
 
 def test_two_stage_trains_values_under_uniform_attention_then_keys_and_queries() -> None:
@@ -38,3 +38,16 @@ def test_learning_rates_follow_their_schedules() -> None:
     assert [learning_rate(step, at) for at in (3, 4, 8)] == pytest.approx([0.01, 0.005, 0.0025])
     assert [learning_rate(cosine, at) for at in (0, 6, 12)] == pytest.approx([0.01, 0.005, 0.0])
     assert learning_rate(cosine, 3) == pytest.approx(0.01 * (1 + math.cos(math.pi / 4)) / 2)
+
+
+def test_steps_at_which_more_is_recorded_are_few_and_include_both_ends() -> None:
+    steps = snapshot_steps(3000, 40)
+    assert {0, 1, 3000} <= steps
+    assert len(steps) <= 40
+    few = {count: sorted(snapshot_steps(3000, count)) for count in range(4)}
+    assert few == {0: [], 1: [3000], 2: [0, 3000], 3: [0, 1, 3000]}
+    assert snapshot_steps(5, 40) == {0, 1, 2, 3, 4, 5}
+    assert snapshot_steps(1, 2) == {0, 1}
+    assert measured_steps(3000, 0) == frozenset()
+    assert {0, 1, 3000} <= measured_steps(3000, 12)
+    assert len(measured_steps(3000, 12)) <= 12

@@ -3,9 +3,9 @@
 import shutil
 import signal
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +13,12 @@ import pytest
 from support.helpers import start_program
 from support.text_corpus import contents, small_text_settings, trained
 from topicscope.errors import InputError
-from topicscope.files import checkpoint_steps
+from topicscope.measure.run import read_run
 from topicscope.settings.toml import dump_settings
-from topicscope.training.loop import train
-from topicscope.training.runs import RunFolder
+from topicscope.store import checkpoint_steps
+from topicscope.training.folder import RunFolder
+from topicscope.training.loop import Watching
+from topicscope.training.text import train_on_text
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("transformers")
@@ -26,12 +28,12 @@ class StoppedError(Exception):
     pass
 
 
-def stop_at(step: int) -> Callable[[int, int, str], None]:
+def stop_at(step: int) -> Watching:
     def report(done: int, total: int, state: str) -> None:
         if done == step:
             raise StoppedError
 
-    return report
+    return Watching(report)
 
 
 @pytest.mark.parametrize("step", [0, 3, 4, 11, 13])
@@ -39,7 +41,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(step: int, corpus: Path, tmp_pat
     settings = small_text_settings(corpus)
     whole = contents(trained(settings, tmp_path / "whole").path)
     with pytest.raises(StoppedError):
-        trained(settings, tmp_path / "stopped", report=stop_at(step))
+        trained(settings, tmp_path / "stopped", watching=stop_at(step))
     assert contents(tmp_path / "stopped") != whole
     assert contents(trained(settings, tmp_path / "stopped", resume=True).path) == whole
 
@@ -47,7 +49,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(step: int, corpus: Path, tmp_pat
 def test_a_damaged_row_or_checkpoint_is_made_again(corpus: Path, tmp_path: Path) -> None:
     settings = small_text_settings(corpus)
     whole = contents(trained(settings, tmp_path / "run").path)
-    (tmp_path / "run" / "metrics.jsonl").write_text("{}\n")
+    (tmp_path / "run" / "run.safetensors").write_bytes(b"{}")
     assert contents(trained(settings, tmp_path / "run", resume=True).path) == whole
     path = tmp_path / "run" / "checkpoint-14.safetensors"
     path.write_bytes(path.read_bytes()[:-9] + b"123456789")
@@ -57,7 +59,7 @@ def test_a_damaged_row_or_checkpoint_is_made_again(corpus: Path, tmp_path: Path)
 
 def check_killed_runs_end_alike(corpus: Path, folder: Path, kills: int) -> None:
     settings = small_text_settings(corpus, training={"steps": 150, "checkpoint_every": 3, "measures": 0})
-    whole = contents(train(settings, folder / "whole").path)
+    whole = contents(train_on_text(settings, folder / "whole").path)
     toml, draw = folder / "settings.toml", np.random.default_rng(0)
     toml.write_text(dump_settings(settings))
     for number in range(kills):
@@ -73,7 +75,7 @@ def check_killed_runs_end_alike(corpus: Path, folder: Path, kills: int) -> None:
         process.send_signal(signal.SIGKILL)
         process.communicate()
         assert max(checkpoint_steps(out)) < 150
-        ended = contents(train(settings, out, resume=True, device="cpu").path)
+        ended = contents(train_on_text(settings, out, resume=True, device="cpu").path)
         assert ended == whole
 
 
@@ -101,16 +103,16 @@ def test_a_tokenizer_of_a_run_without_settings_is_made_again(corpus: Path, tmp_p
     assert contents(trained(small_text_settings(corpus), begun, resume=True).path) == whole
 
 
-def test_a_run_killed_while_it_wrote_its_first_file_goes_on(tmp_path: Path) -> None:
-    run = RunFolder(tmp_path / "run")
+def test_a_run_killed_while_it_wrote_its_first_file_resumes(tmp_path: Path) -> None:
+    run, settings = RunFolder(tmp_path / "run"), small_text_settings()
     run.path.mkdir()
     (run.path / ".settings.toml.tmp").touch()
-    run.check_is_free(resume=True)
+    assert run.settings_to_train(settings, [0], resume=True) == settings
     with pytest.raises(InputError, match="is not empty"):
-        run.check_is_free(resume=False)
+        run.settings_to_train(settings, [0], resume=False)
     (run.path / "notes.txt").touch()
     with pytest.raises(InputError, match="holds no run to resume"):
-        run.check_is_free(resume=True)
+        run.settings_to_train(settings, [0], resume=True)
 
 
 def test_other_settings_and_another_corpus_are_refused_on_resume(corpus: Path, tmp_path: Path) -> None:
@@ -124,16 +126,19 @@ def test_other_settings_and_another_corpus_are_refused_on_resume(corpus: Path, t
     moved.write_text(corpus.read_text())
     other = trained(small_text_settings(moved), tmp_path / "other")
     moved.write_text(corpus.read_text() + "the frog and the toad in the pond\n" * 9)
-    with pytest.raises(InputError, match=r"passages \(\w+ there, \w+ here\); go on with the same corpus") as caught:
+    with pytest.raises(
+        InputError, match=r"passages \(\w+ there, \w+ here\); resume with the same seeds, corpus"
+    ) as caught:
         trained(small_text_settings(moved), other.path, resume=True)
     assert "leave the settings out" not in str(caught.value)
+    asked: dict[str, Any] = {"resume": True, "facts": {"device": "cuda"}}
     with pytest.raises(
-        InputError, match=r"device \(cpu there, cuda here\); go on with the same corpus, tokenizer, device"
+        InputError, match=r"device \(cpu there, cuda here\); resume with the same seeds, corpus, tokenizer"
     ):
-        run.check_can_resume(settings, facts={"device": "cuda"})
-    run.check_can_resume(settings, facts={"device": "cpu"})
-    with pytest.raises(InputError, match=r"seed \(0 there, 1 here\), device .*; leave the settings out to go on"):
-        run.check_can_resume(small_text_settings(corpus, seed=1), facts={"device": "cuda"})
+        run.settings_to_train(settings, [0], **asked)
+    run.settings_to_train(settings, [0], resume=True, facts={"device": "cpu"})
+    with pytest.raises(InputError, match=r"seed \(0 there, 1 here\), device .*; leave the settings out to resume"):
+        run.settings_to_train(small_text_settings(corpus, seed=1), [1], **asked)
 
 
 def test_bad_input_does_not_empty_a_folder_that_another_process_began_to_fill(
@@ -172,5 +177,5 @@ def test_a_finished_run_made_longer_ends_with_the_weights_of_one_that_was_so_lon
     whole = trained(long, tmp_path / "whole")
     name = "checkpoint-11.safetensors"
     assert (longer.path / name).read_bytes() == (whole.path / name).read_bytes()
-    assert longer.versions()["earlier_steps"] == [6]
-    assert [row["loss"] for row in longer.metrics()] == [row["loss"] for row in whole.metrics()]
+    losses = [read_run(run.path).metrics["loss"] for run in (longer, whole)]
+    assert np.array_equal(losses[0], losses[1])

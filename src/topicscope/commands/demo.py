@@ -4,19 +4,17 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from topicscope.commands.folders import is_begun, locked
 from topicscope.commands.options import keywords, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
 from topicscope.errors import path_of
-from topicscope.files import frame_of
-from topicscope.paper.setups import LDA, MILD_L2, ONE_HOT, UNIFORM
-from topicscope.scale import Report
+from topicscope.measure.run import Run, read_run
+from topicscope.papers.topic_structure.experiments import LDA, MILD_L2, ONE_HOT, UNIFORM
 from topicscope.settings import Settings, Training
-
-if TYPE_CHECKING:
-    from topicscope.training.runs import RunFolder
+from topicscope.store import frame_of, table_html
+from topicscope.work import Report
 
 DESCRIPTION = """Train two small models in seconds, and write a page that shows them beside theory.
 
@@ -63,26 +61,24 @@ class Demo:
         return frame_of({"entries": name, "trained": trained, "theory": theory} for name, (trained, theory) in rows)
 
     def _repr_html_(self) -> str:
-        from topicscope.reporting.notebook import table_html
-
         rows = [(name.replace("_", " "), *pair) for name, pair in self.value.items()]
         return table_html(("entries of W^V", "trained", "theory"), rows, f"Figure 2 in {self.out}; ts.show shows all")
 
 
 def demo(out: Path | str = "topicscope-demo", *, report: Report | None = None) -> Demo:
-    """Train both models into a folder, going on where they were stopped, and write its page."""
+    """Train both models into a folder, resuming where they were stopped, and write its page."""
     from topicscope.reporting.page import write_report
-    from topicscope.training import loop
-    from topicscope.training.runs import RunFolder
+    from topicscope.training.loop import Watching, train
 
     out = path_of(out, "out")
     is_begun(out, "figure2", what="demo", command="demo")
-    total, runs = sum(settings.training.steps for settings in RUNS.values()), list[RunFolder]()
+    total, before, runs = sum(settings.training.steps for settings in RUNS.values()), 0, list[Run]()
     with locked(out):
         for name, settings in RUNS.items():
-            before = sum(run.settings().training.steps for run in runs)
-            runs.append(loop.train(settings, out / name, resume=True, report=_after(before, total, report)))
-        page = write_report([run.path for run in runs], out / "report.html")
+            folder = train(settings, out / name, resume=True, watching=Watching(_after(before, total, report)))
+            before += settings.training.steps
+            runs.append(read_run(folder.path))
+        page = write_report([out / name for name in RUNS], out / "report.html")
     return Demo(out, page, *_value(runs[0]), *_stages(runs[1]))
 
 
@@ -92,36 +88,25 @@ def _after(before: int, total: int, report: Report | None) -> Report | None:
     return None if tell is None else lambda done, steps, state: tell(before + done, total, state)
 
 
-def _value(run: "RunFolder") -> tuple[dict[str, tuple[float, float]], float]:
+def _value(run: Run) -> tuple[dict[str, tuple[float, float]], float]:
     """W^V of the first run beside the exact optimum: averages by class, and its share of the optimum's gain."""
-    from topicscope.files import checkpoint_path, load_tensors
     from topicscope.measure.blocks import class_averages
-    from topicscope.synthetic.topics import TopicModel
-    from topicscope.training.reference import FILE, optimum_measures
+    from topicscope.training.reference import optimum_measures
 
-    settings = RUNS["figure2"]
-    topics = TopicModel.from_settings(settings.data).word_topics
-    checkpoint = checkpoint_path(run.path, settings.training.steps)
-    value = load_tensors(checkpoint, ["weights/value"])["weights/value"]
-    best = load_tensors(run.path / FILE, ["value"])["value"]
-    trained, theory = (class_averages(matrix, topics) for matrix in (value[0], best))
+    value = run.weights["value"][0]
+    trained, theory = (class_averages(matrix, run.word_topics) for matrix in (value[0], run.theory["value_products"]))
     names = ("same_word", "same_topic", "different_topic", "mask_column")
-    share = optimum_measures(settings, value)["share_of_optimum"]
+    share = optimum_measures(RUNS["figure2"], value)["share_of_optimum"]
     assert share is not None
     return {name: (getattr(trained, name), getattr(theory, name)) for name in names}, share
 
 
-def _stages(run: "RunFolder") -> tuple[int | None, float]:
+def _stages(run: Run) -> tuple[int | None, float]:
     """When attention takes off in the second run, and how far W^V is then."""
-    import numpy as np
+    from topicscope.measure.stages import run_stages
 
-    from topicscope.measure.stages import stages
-
-    rows = run.metrics()
-    words, mask = (np.array([row["attention"][kind] for row in rows]) for kind in ("words", "mask"))
-    gain = np.array([row["uniform_gain"] for row in rows])
-    found = stages(np.array([row["step"] for row in rows]), words, mask, gain)
-    return found.take_off, found.gain
+    [stages] = run_stages(run)
+    return stages.take_off, stages.gain
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from topicscope.errors import InputError
-from topicscope.files import LEFTOVER, alone_in, remove_leftovers
+from topicscope.store import LEFTOVER, alone_in, remove_leftovers
 
 
 def holds_something(folder: Path) -> bool:

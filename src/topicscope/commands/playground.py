@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import numpy as np
 from jaxtyping import Float
 
-from topicscope.commands.options import POSITIONAL, parse
+from topicscope.commands.options import POSITIONAL, keywords, parse
 from topicscope.commands.report import check_page, say_where
 from topicscope.errors import InputError
 from topicscope.settings import Settings
@@ -70,11 +70,9 @@ def page_settings(settings: Settings) -> dict[str, Any]:
 
 
 def _check_the_page_can(settings: Settings) -> None:
-    from topicscope.model.one_hot import is_equation_7
-
     data, model, training = settings.data, settings.model, settings.training
     shortest, longest = data.length
-    equation_7 = is_equation_7(model) and not model.dimension and not model.attention_dimension
+    equation_7 = model.equation_7 and not model.dimension and not model.attention_dimension
     fixed = training.momentum == 0.9 and training.adam_betas == (0.9, 0.999)
     of_all = not training.l2 or set(model.trained_parts) <= set(training.l2_parts)
     few = training.batch <= MOST_DOCUMENTS
@@ -157,7 +155,7 @@ def _scale(settings: Settings) -> float:
 class Options:
     """Options of the command."""
 
-    settings: Annotated[tuple[Path, ...], POSITIONAL] = ()
+    settings: Annotated[Path | None, POSITIONAL] = None
     """A TOML file with the setting to open on; by default the paper's Figure 2."""
 
     out: Path = Path(FILE)
@@ -169,8 +167,5 @@ class Options:
 
 def main(words: list[str]) -> None:
     """Parse, write, print where the page is."""
-    options = parse(Options, words, command="playground [SETTINGS.toml]", description=DESCRIPTION)
-    if len(options.settings) > 1:
-        raise InputError(f"{len(options.settings)} files are too many settings: give one TOML file.")
-    file = playground(options.settings[0] if options.settings else None, out=options.out)
-    say_where(file, as_json=options.json)
+    options = parse(Options, words, command="playground", description=DESCRIPTION)
+    say_where(playground(**keywords(options)), as_json=options.json)

@@ -1,35 +1,22 @@
-"""What the terminal shows: JSON on standard output alone, tables, and progress bars that are silent when piped."""
+"""Messages and progress on standard error: bars on a terminal, lines or nothing when piped."""
 
-import json
 import logging
 import re
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from topicscope.scale import Report
+from topicscope.commands.printing import console, print_json
+from topicscope.work import Report
+
+__all__ = ["console", "log_to_terminal", "print_json", "progress_bar"]
 
 # Seconds between two lines of progress where there is no terminal, and before the second.
 EACH, AT_ONCE = 60.0, 10.0
-
-
-def print_json(value: Any) -> None:
-    """Print strict JSON (no NaN, no Infinity) on standard output."""
-    sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
-
-
-def console(*, to_errors: bool = False) -> Console:
-    """A console that prints plain text, wide enough for our tables, when its output is not a terminal.
-
-    Text is printed as it is: a folder may be called ``a[red]b`` or ``:smile:``.
-    """
-    stream = sys.stderr if to_errors else sys.stdout
-    return Console(file=stream, highlight=False, markup=False, emoji=False, width=None if stream.isatty() else 120)
 
 
 def log_to_terminal(*, quiet: bool) -> None:

@@ -2,28 +2,29 @@
 
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from topicscope.commands.options import INLINE, check_out_is_given, keywords, parse, value_of
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
 from topicscope.errors import InputError, path_of, refuse
-from topicscope.files import expanded
-from topicscope.scale import Report
+from topicscope.measure.run import Run, read_run
 from topicscope.settings import Settings
 from topicscope.settings.text import Device, TextData, TextSettings
 from topicscope.settings.toml import load_any_settings
+from topicscope.store import expanded
 
 if TYPE_CHECKING:
-    from topicscope.training.runs import RunFolder
+    from topicscope.training.folder import RunFolder
+    from topicscope.training.loop import Watching
 
 DESCRIPTION = """Train one model into a run folder, on documents of a topic model (or on real text: see the end).
 
 Settings come from a TOML file, if one is given, and from the options, which override it. A run that was stopped or
-killed goes on with --resume and ends with the same numbers to the bit; a finished one can be made longer.
+killed resumes with --resume and ends with the same numbers to the bit; a finished one can be made longer.
 
 examples:
   topicscope train --out runs/first --training.steps 300
@@ -39,10 +40,10 @@ With a corpus, it trains a deeper transformer on real text, which has its own se
 
 TEXT_DESCRIPTION = """Train a transformer encoder on real text: 4 layers of 4 heads, BERT exactly unless parts are off.
 
-The tokenizer is trained on the corpus, or given; passages are packed without padding. For each logged step,
-metrics.jsonl has the loss, the norms of every layer and head, the rotation of W^V and gradient norms; at some steps
-also the topic structure of embeddings and attention. A run that was stopped or killed goes on with --resume and ends
-with the same numbers to the bit.
+The tokenizer is trained on the corpus, or given; passages are packed without padding. The run has, for each recorded
+step, the loss, the norms of every layer and head, the rotation of W^V and gradient norms; at some steps also the topic
+structure of embeddings and attention. A run that was stopped or killed resumes with --resume and ends with the same
+numbers to the bit.
 Where the architecture is BERT's, DIR/huggingface is a folder for AutoModelForMaskedLM and for topicscope probe.
 
 examples:
@@ -53,7 +54,7 @@ examples:
 """
 
 
-# How often a notebook shows training as it goes on.
+# How often a notebook shows training as it proceeds.
 EVERY_SECONDS = 0.5
 
 # Settings that --help prints; --help-all prints all.
@@ -76,59 +77,84 @@ def train(
     settings: Settings | TextSettings | Path | str,
     out: Path | str,
     *,
+    seeds: Sequence[int] = (),
     resume: bool = False,
     device: Device = "auto",
     progress: bool = False,
-    report: Report | None = None,
-) -> "RunFolder":
-    """Train a model into a new folder, or go on with the run that is in it; report.html shows it.
+) -> Run:
+    """Train a model into a new folder, or resume the run that is in it; report.html shows it.
 
-    ``settings`` may be the path of a TOML file. ``TextSettings`` train an encoder on a corpus, on the device that is
-    named; its topic structure is measured on the way (at ``training.measures`` steps). ``progress`` shows how training
-    goes on: in a notebook the loss and the norms as they grow, else a progress bar.
+    ``settings`` may be the path of a TOML file. Several ``seeds`` are trained in one tensor, as one run.
+    ``TextSettings`` train an encoder on a corpus, on the device that is named; its topic structure is measured on the
+    way (at ``training.measures`` steps). ``progress`` shows how training proceeds: in a notebook the loss and the norms
+    as they grow, else a progress bar.
     """
-    from topicscope.reporting.page import write_report
-    from topicscope.training import loop
-
     out = path_of(out, "out")
     if not isinstance(settings, Settings | TextSettings):
         settings = load_any_settings(path_of(settings, "settings"))
-    if isinstance(settings, Settings) and device not in ("auto", "cpu"):
-        raise refuse("device", device, "topic models are trained on the processor; leave it out")
-    measures = None
+    with _watched(settings.training.steps) if progress else nullcontext() as watching:
+        folder = train_into(settings, out, seeds=seeds, resume=resume, device=device, watching=watching)
+    return read_run(folder.path)
+
+
+def train_into(
+    settings: Settings | TextSettings,
+    out: Path,
+    *,
+    seeds: Sequence[int] = (),
+    resume: bool = False,
+    device: Device = "auto",
+    watching: "Watching | None" = None,
+) -> "RunFolder":
+    """Train, and write report.html; the folder knows how fast it was and what of a corpus could not be read."""
+    from topicscope.reporting.page import write_report
+    from topicscope.training.loop import UNWATCHED
+    from topicscope.training.loop import train as train_on_topics
+
+    watching = watching or UNWATCHED
     if isinstance(settings, TextSettings):
         from topicscope.probing.emergence import measuring
+        from topicscope.training.text import train_on_text
 
+        if len(seeds) > 1:
+            raise refuse("seeds", list(seeds), "on text, seeds are trained one by one; give each a folder of its own")
+        settings = replace(settings, seed=seeds[0]) if seeds else settings
         measures = measuring(out)
-    with _watched(out, settings.training.steps) if progress else nullcontext(report) as told:
-        folder = loop.train(settings, out, resume=resume, device=device, measuring=measures, report=told)
+        folder = train_on_text(settings, out, resume=resume, device=device, measuring=measures, watching=watching)
+    else:
+        if device not in ("auto", "cpu"):
+            raise refuse("device", device, "topic models are trained on the processor; leave it out")
+        folder = train_on_topics(settings, out, seeds=seeds, resume=resume, watching=watching)
     write_report([folder.path], folder.path / "report.html")
     return folder
 
 
 @contextmanager
-def _watched(out: Path, steps: int) -> Iterator[Report]:
-    """What shows training as it goes on: the loss and the norms in a notebook, else a progress bar."""
+def _watched(steps: int) -> "Iterator[Watching]":
+    """What shows training as it proceeds: the loss and the norms in a notebook, else a progress bar."""
     from topicscope.reporting.notebook import in_notebook, live_html
-    from topicscope.training.runs import RunFolder
+    from topicscope.training.loop import Watching
 
     if not in_notebook():
         with progress_bar("training") as report:
-            yield report
+            yield Watching(report)
         return
     from IPython.display import HTML, display
 
     place, shown = display(HTML(""), display_id=True), time.monotonic()
+    newest: list[Callable[[], Run]] = []
 
-    def show(done: int, total: int, state: str) -> None:
+    def show(recorded: Callable[[], Run]) -> None:
         nonlocal shown
-        # This is often enough for the eye; the last step is always shown.
-        if time.monotonic() - shown >= EVERY_SECONDS or done == steps:
-            place.update(HTML(live_html(RunFolder(out).metrics(), done, steps)))
+        newest[:] = [recorded]
+        # This is often enough for the eye.
+        if time.monotonic() - shown >= EVERY_SECONDS:
+            place.update(HTML(live_html(recorded(), steps)))
             shown = time.monotonic()
 
-    yield show
-    place.update(HTML(live_html(RunFolder(out).metrics(), steps, steps)))
+    yield Watching(rows=show)
+    if newest:
+        place.update(HTML(live_html(newest[0](), steps)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +165,7 @@ class Options:
     """The run folder, which must be given; new or empty, unless --resume is given."""
 
     resume: bool = False
-    """Go on with the run in --out, with the settings it was started with."""
+    """Resume the run in --out, with the settings it was started with."""
 
     quiet: bool = False
     """Print no progress bar and no messages."""
@@ -162,65 +188,67 @@ class TextOptions(Options):
 
 def main(words: list[str]) -> None:
     """Parse, train, print where the run is, and for a run on text how fast it was."""
+    from topicscope.training.loop import Watching
+
     options = parse_options(words)
     log_to_terminal(quiet=options.quiet)
     with progress_bar("training", quiet=options.quiet) as report:
-        trained: Any = train(**keywords(options), report=report)
-    row, speed, on_text = trained.metrics()[-1], trained.speed, isinstance(options, TextOptions)
+        folder = train_into(**keywords(options), watching=Watching(report))
+    run, on_text = read_run(folder.path), isinstance(options, TextOptions)
+    last = {name: None if value != value else value for name, value in run.rows()[-1].items()}
     if options.json:
-        rates = {"steps_per_second": speed.steps_per_second, "tokens_per_second": speed.tokens_per_second}
-        print_json({"out": str(trained.path), **(rates if on_text else {}), **row})
+        rates = {name: getattr(folder.speed, name) for name in ("steps_per_second", "tokens_per_second")}
+        print_json({"out": str(folder.path), **(rates if on_text else {}), **last})
     elif not options.quiet:
         documents = "" if on_text else f"{options.settings.training.validation_documents:,} held-out documents"
-        digits, held_out, pace = (4, "held-out articles", f"; {speed.words}") if on_text else (6, documents, "")
-        loss, validation = row["loss"], row["validation_loss"]
+        digits, held_out, pace = (4, "held-out articles", f"; {folder.speed.words}") if on_text else (6, documents, "")
+        validation = last.get("validation_loss")
         beside = "" if validation is None else f", on {held_out} {validation:.{digits}f}"
-        said = f"{trained.path}: {row['step']} steps, loss {loss:.{digits}f}{beside}{pace}"
-        for line in (said, *(_where_next(trained) if on_text else _answer(trained))):
-            console().print(line, soft_wrap=True, markup=False)
+        line = f"{folder.path}: {last['step']} steps, loss {last['loss']:.{digits}f}{beside}{pace}"
+        for text in (line, *([] if on_text else _answer(run)), *_where_next(folder)):
+            console().print(text, soft_wrap=True, markup=False)
     if not options.quiet:
-        for note in trained.notes:
+        for note in folder.notes:
             console(to_errors=options.json).print(note, soft_wrap=True, markup=False)
 
 
-def _answer(trained: "RunFolder") -> list[str]:
-    """What to compare the losses with, how far W^V is from the optimum, and what to do next."""
-    from topicscope.files import checkpoint_path, load_tensors
+def _answer(run: Run) -> list[str]:
+    """What to compare the losses with, and how far W^V of the first seed is from the optimum."""
     from topicscope.training.reference import optimum_measures
 
-    reference, settings = trained.reference(), trained.settings()
-    assert isinstance(settings, Settings)
-    floor, optimum = reference["bayes_floor"], reference.get("uniform_attention_optimum", {"loss": None})
+    assert isinstance(run.settings, Settings)
+    assert run.reference is not None
+    floor, optimum = run.reference.bayes_floor, run.reference.uniform_attention_optimum
     lines = []
-    if optimum["loss"] is not None:
-        lines.append(f"  exact optimum under uniform attention   {optimum['loss']:.6f}")
-    if floor["loss"] is not None:
-        interval = f", 95 % interval {floor['low']:.4f} to {floor['high']:.4f}" if "low" in floor else ""
-        lines.append(f"  Bayes floor, the least of any model     {floor['loss']:.6f}{interval}")
-    if lines and settings.training.validate_every:
+    if optimum.loss is not None:
+        lines.append(f"  exact optimum under uniform attention   {optimum.loss:.6f}")
+    if floor.loss is not None:
+        interval = "" if floor.low is None else f", 95 % interval {floor.low:.4f} to {floor.high:.4f}"
+        lines.append(f"  Bayes floor, the least of any model     {floor.loss:.6f}{interval}")
+    if lines and run.settings.training.validate_every:
         lines.append("  a loss on so many documents scatters around its expectation, and may be below these")
-    lines += [f"  {each['reason']}" for each in (optimum, floor) if each["loss"] is None and "reason" in each]
-    value = load_tensors(checkpoint_path(trained.path, settings.training.steps), ["weights/value"])["weights/value"]
-    measured = optimum_measures(settings, value)
+    lines += [f"  {level.reason}" for level in (optimum, floor) if level.reason]
+    measured = optimum_measures(run.settings, run.weights["value"][0])
     if (share := measured["share_of_optimum"]) is not None:
         lines.append(f"  W^V has {share:.1%} of what its exact optimum gains over predicting nothing")
     if (distance := measured["distance_to_optimum"]) is not None:
         lines.append(f"  its entries are off by {distance:.1%} in all (‖W − W*‖ / ‖W*‖); averages are less noisy")
-    return lines + _where_next(trained)
+    return lines
 
 
-def _where_next(trained: "RunFolder") -> list[str]:
+def _where_next(folder: "RunFolder") -> list[str]:
+    """What to do next."""
     from topicscope.training.schedule import why_not_longer
 
-    settings, out = trained.settings(), shlex.quote(str(trained.path))
+    settings, out = folder.settings(), shlex.quote(str(folder.path))
     following = [f"topicscope check {out}"]
     if isinstance(settings, TextSettings):
         corpus = shlex.quote(settings.data.corpus)
         following = [f"topicscope probe {out}/huggingface --corpus {corpus} --out {out}-probe"]
-        following = following if trained.export_path.exists() else []
+        following = following if folder.export_path.exists() else []
     if not why_not_longer(settings.training):
         following.append(f"topicscope train --out {out} --resume --training.steps {2 * settings.training.steps}")
-    return [f"page: {trained.path / 'report.html'}", *(f"next: {command}" for command in following)]
+    return [f"page: {folder.path / 'report.html'}", *(f"next: {command}" for command in following)]
 
 
 def parse_options(words: list[str]) -> Options:

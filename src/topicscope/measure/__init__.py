@@ -4,11 +4,9 @@ The function ``stages`` is named like the module that defines it: ``topicscope.m
 """
 
 from topicscope.measure.attention import (
-    AttentionAverages,
-    attention_averages,
-    bag_attention_averages,
+    ATTENTION_CLASSES,
+    attention_by_class,
     implied_weights,
-    pair_classes,
 )
 from topicscope.measure.blocks import ClassAverages, block_sums, class_averages, pattern, product_contrasts, stand_out
 from topicscope.measure.stages import (
@@ -22,42 +20,28 @@ from topicscope.measure.stages import (
     stages,
     turning,
 )
-from topicscope.measure.uncertainty import (
-    Interval,
-    holm,
-    interval_p,
-    proportion_interval,
-    proportion_p,
-    student_interval,
-    student_p,
-)
+from topicscope.measure.uncertainty import Interval, interval_p, student_interval
 
 __all__ = [
-    "AttentionAverages",
+    "ATTENTION_CLASSES",
     "ClassAverages",
     "Interval",
     "NormStages",
     "Stages",
-    "attention_averages",
-    "bag_attention_averages",
+    "attention_by_class",
     "block_sums",
     "class_averages",
     "distance_from_uniform",
     "half_way",
-    "holm",
     "implied_weights",
     "interval_p",
     "mode_norms",
     "norm_stages",
-    "pair_classes",
     "pattern",
     "plateau",
     "product_contrasts",
-    "proportion_interval",
-    "proportion_p",
     "stages",
     "stand_out",
     "student_interval",
-    "student_p",
     "turning",
 ]

@@ -3,82 +3,47 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
-Pairs = Bool[np.ndarray, "document key query"]
-
-
-@dataclass(frozen=True, eq=False)
-class AttentionAverages:
-    """Average attention over all pairs of a class in all documents; NaN for a class without a pair."""
-
-    same_word: Float[np.ndarray, "layer head"]
-    same_topic: Float[np.ndarray, "layer head"]
-    different_topic: Float[np.ndarray, "layer head"]
+# Classes of (key, query) pairs of positions whose query is a word: keys of the same word elsewhere, of its topic, of
+# other topics, of no topic ([MASK]), and the position itself.
+ATTENTION_CLASSES = ("same_word", "same_topic", "different_topic", "mask_key", "itself")
 
 
-def pair_classes(
-    tokens: Int[np.ndarray, "document position"],
-    present: Bool[np.ndarray, "document position"],
-    word_topics: Int[np.ndarray, " token"],
-) -> tuple[Pairs, Pairs, Pairs]:
-    """Which pairs of positions hold the same word, other words of the same topic, and words of different topics.
-
-    Positions of no topic ([MASK], START, END) are left out, as keys and as queries, and so is a position's pair with
-    itself.
-    """
-    topics = word_topics[tokens]
-    usable = present & (topics > 0)
-    pair = usable[:, :, None] & usable[:, None, :] & ~np.eye(tokens.shape[1], dtype=bool)
-    alike = tokens[:, :, None] == tokens[:, None, :]
-    related = topics[:, :, None] == topics[:, None, :]
-    return pair & alike, pair & related & ~alike, pair & ~related
-
-
-def attention_averages(
-    attention: Float[np.ndarray, "layer document head key query"], classes: tuple[Pairs, Pairs, Pairs]
-) -> AttentionAverages:
-    """Average attention over the pairs of each class that ``pair_classes`` returns."""
-    return AttentionAverages(*(_mean(attention, pairs) for pairs in classes))
-
-
-def _mean(
-    attention: Float[np.ndarray, "layer document head key query"], pairs: Pairs
-) -> Float[np.ndarray, "layer head"]:
-    document, key, query = np.nonzero(pairs)
-    if not len(document):
-        return np.full((attention.shape[0], attention.shape[2]), np.nan)
-    return attention[:, document, :, key, query].mean(axis=0, dtype=np.float64)
-
-
-def bag_attention_averages(
+def attention_by_class(
     attention: Float[np.ndarray, "layer document head key query"],
-    tokens: Int[np.ndarray, "document token"],
-    counts: Int[np.ndarray, "document token"],
-    word_topics: Int[np.ndarray, " token_number"],
-) -> AttentionAverages:
-    r"""The same averages for documents as bags: distinct tokens, and how often each occurs in its document.
+    tokens: Int[np.ndarray, "document row"],
+    keys: Int[np.ndarray, "document row"],
+    queries: Int[np.ndarray, "document row"],
+    word_topics: Int[np.ndarray, " token"],
+) -> Float[np.ndarray, "class layer head"]:
+    r"""Average attention by ATTENTION_CLASSES over all pairs of positions; NaN for a class without a pair.
 
-    With A_{ba} the attention of a query a to all keys b together, the n_a queries a give to other positions
+    A row stands for positions that hold the same token: ``keys`` of them can be attended to, ``queries`` attend. It may
+    be one position, or all positions of a document with this token. With A_ba the attention of a query of row a to all
+    keys of row b together, c the numbers of keys and n those of queries, pairs of different positions get
 
-    .. math:: \sum_{i \ne j,\; w_i = b,\; w_j = a} A_{ij} = (n_a - [a = b]) A_{ba}
-        \quad\text{over}\quad n_b (n_a - [a = b]) \;\text{pairs.}
+    .. math:: \sum_{i \ne j,\; i \in b,\; j \in a} A_{ij} = (n_a - [a = b]) A_{ba}
+        \quad\text{over}\quad c_b n_a - [a = b] c_a \;\text{pairs.}
 
-    That holds with masked positions hidden as keys too: their own share of A is zero.
+    Positions that cannot be attended to are in no average.
     """
-    topics = word_topics[tokens]
-    usable = (counts > 0) & (topics > 0)
-    pair = usable[:, :, None] & usable[:, None, :]
+    topics, row = word_topics[tokens], np.eye(tokens.shape[1], dtype=bool)
+    attends = ((queries > 0) & (topics > 0))[:, None, :]
+    there, is_word = (keys > 0)[:, :, None], (topics > 0)[:, :, None]
     alike = tokens[:, :, None] == tokens[:, None, :]
     related = topics[:, :, None] == topics[:, None, :]
-    queries = pair * (counts[:, None, :] - (alike & pair).astype(np.float64))
-    found = []
-    for kind in (alike, related & ~alike, ~related):
-        weights = kind * queries
-        pairs = float((weights * counts[:, :, None]).sum())
-        total = np.einsum("ldhkq,dkq->lh", attention, weights, optimize=True)
-        found.append(total / pairs if pairs else np.full(total.shape, np.nan))
-    return AttentionAverages(*found)
+    pairs = keys[:, :, None] * queries[:, None, :] - row * keys[:, :, None]
+    times = np.broadcast_to(queries[:, None, :] - row, pairs.shape)
+    classes = (is_word & alike, is_word & related & ~alike, is_word & ~related, ~is_word)
+    chosen = [(kind & there & attends, times, pairs) for kind in classes]
+    chosen.append((row & there & attends, np.ones_like(pairs), np.broadcast_to(keys[:, :, None], pairs.shape)))
+    averages = []
+    for kind, weights, count in chosen:
+        total = np.einsum("ldhkq,dkq->lh", attention, (kind * weights).astype(np.float64), optimize=True)
+        number = float((kind * count).sum())
+        averages.append(total / number if number else np.full(total.shape, np.nan))
+    return np.array(averages, dtype=np.float64)
 
 
 @dataclass(frozen=True)

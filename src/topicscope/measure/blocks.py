@@ -1,6 +1,6 @@
 """How a matrix over tokens looks along topic blocks: averages by class of entry, their contrast, and the pattern."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 import numpy as np
@@ -102,6 +102,14 @@ def _membership(word_topics: Int[np.ndarray, " token"]) -> Float[np.ndarray, "wo
     """One for a word's own topic, else zero; tokens of no topic are left out."""
     topics = word_topics[words_of(word_topics)]
     return (topics[:, None] == np.unique(topics)).astype(np.float64)
+
+
+def averages_by_class(
+    matrix: Float[np.ndarray, "token token"], word_topics: Int[np.ndarray, " token"]
+) -> Float[np.ndarray, " class"]:
+    """The averages in the order of ``ClassAverages``, in double precision; NaN for a class without entries."""
+    averages = class_averages(matrix.astype(np.float64), word_topics)
+    return np.array([getattr(averages, field.name) for field in fields(averages)], dtype=np.float64)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from topicscope.measure.blocks import words_of
+from topicscope.measure.run import Run
 
 # Attention takes off when that of word queries is on average this far from uniform, in total variation.
 TAKE_OFF = 0.05
@@ -68,6 +69,13 @@ def stages(
         gain=np.nan if row is None else float(gain[row]),
         mask_take_off=None if mask_row is None else int(steps[mask_row]),
     )
+
+
+def run_stages(run: Run, *, threshold: float = TAKE_OFF) -> list[Stages]:
+    """Each seed's stages in a run of one layer whose attention was recorded."""
+    words, mask = (run.metrics[f"attention/{queries}"][:, :, 0] for queries in ("words", "mask"))
+    curves = zip(words, mask, run.metrics["uniform_gain"], strict=True)
+    return [stages(run.steps, *seed, threshold=threshold) for seed in curves]
 
 
 def _first(reached: np.ndarray) -> int | None:
@@ -185,16 +193,13 @@ def plateau(steps: Int[np.ndarray, " row"], value: Float[np.ndarray, " row"], en
 
 
 def rotation(
-    now: Float[np.ndarray, "layer row column"], before: Float[np.ndarray, "layer row column"]
-) -> list[float | None]:
-    """Cosine distance (1 − cos)/2 ∈ [0, 1] between W^V and itself some steps earlier, per layer; None if one is 0."""
-    first, second = (matrix.reshape(len(matrix), -1).astype(np.float64) for matrix in (now, before))
-    sizes = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
-    products = (first * second).sum(axis=1)
-    return [
-        min(max((1 - product / size) / 2, 0.0), 1.0) if size else None
-        for product, size in zip(products.tolist(), sizes.tolist(), strict=True)
-    ]
+    now: Float[np.ndarray, "*several row column"], before: Float[np.ndarray, "*several row column"]
+) -> Float[np.ndarray, "*several"]:
+    """Cosine distance (1 − cos)/2 ∈ [0, 1] between W^V and itself some steps earlier; NaN if one of them is 0."""
+    first, second = now.astype(np.float64), before.astype(np.float64)
+    sizes = np.linalg.norm(first, axis=(-2, -1)) * np.linalg.norm(second, axis=(-2, -1))
+    with np.errstate(invalid="ignore"):
+        return np.clip((1 - (first * second).sum(axis=(-2, -1)) / sizes) / 2, 0.0, 1.0)
 
 
 def turning(

@@ -1,9 +1,4 @@
-"""How certain a number from few seeds is: intervals and p-values, and their correction for many claims.
-
-Seeds are few (5 or 20), so means have Student's t intervals and proportions Clopper and Pearson's exact ones. A p-value
-here tests, two-sided, the hypothesis that the true number equals a given threshold; it is below 1 − c exactly when the
-interval of confidence c excludes that threshold.
-"""
+"""How certain a number from few seeds is: Student's t intervals, and p-values that agree with given intervals."""
 
 from dataclasses import dataclass
 
@@ -28,38 +23,12 @@ def student_interval(values: Float[np.ndarray, " seed"], confidence: float = CON
 
     It is exact for normal values; for others it is the usual approximation, and conservative for few runs.
     """
-    mean, error = _mean_and_error(values)
+    mean = float(values.mean())
+    error = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else np.inf
     if not np.isfinite(error):
         return Interval(mean, -np.inf, np.inf)
     half = float(special.stdtrit(len(values) - 1, (1 + confidence) / 2)) * error
     return Interval(mean, mean - half, mean + half)
-
-
-def student_p(values: Float[np.ndarray, " seed"], threshold: float) -> float:
-    """The two-sided p-value of Student's test that the mean is ``threshold``; 1 for a single run."""
-    mean, error = _mean_and_error(values)
-    if not np.isfinite(error) or mean == threshold:
-        return 1.0
-    if not np.isfinite(threshold) or error == 0:
-        return 0.0
-    return float(2 * special.stdtr(len(values) - 1, -abs(mean - threshold) / error))
-
-
-def proportion_interval(successes: int, trials: int, confidence: float = CONFIDENCE) -> Interval:
-    """Clopper and Pearson's exact interval of a proportion."""
-    tail = (1 - confidence) / 2
-    low = float(special.betaincinv(successes, trials - successes + 1, tail)) if successes else 0.0
-    high = float(special.betaincinv(successes + 1, trials - successes, 1 - tail)) if successes < trials else 1.0
-    return Interval(successes / trials, low, high)
-
-
-def proportion_p(successes: int, trials: int, threshold: float) -> float:
-    """Twice the smaller binomial tail at this probability: the p-value whose interval is Clopper and Pearson's."""
-    if not 0 <= threshold <= 1:
-        return 0.0
-    below = float(special.bdtr(successes, trials, threshold))
-    above = float(special.bdtrc(successes - 1, trials, threshold)) if successes else 1.0
-    return min(1.0, 2 * min(below, above))
 
 
 def interval_p(interval: Interval, threshold: float, confidence: float = CONFIDENCE) -> float:
@@ -74,21 +43,3 @@ def interval_p(interval: Interval, threshold: float, confidence: float = CONFIDE
         return 0.0
     distance = abs(threshold - interval.value) / width * float(special.ndtri((1 + confidence) / 2))
     return float(2 * special.ndtr(-distance))
-
-
-def holm(p_values: Float[np.ndarray, " claim"]) -> Float[np.ndarray, " claim"]:
-    r"""Holm's adjusted p-values: whatever is true, at most 5 % of the time is even one of those below 0.05 wrong.
-
-    .. math:: \tilde p_{(i)} = \max_{j \le i} \min(1, (m - j + 1)\, p_{(j)})
-    """
-    order = np.argsort(p_values, kind="stable")
-    factors = np.arange(len(p_values), 0, -1)
-    adjusted = np.empty_like(p_values, dtype=np.float64)
-    adjusted[order] = np.maximum.accumulate(np.minimum(1.0, factors * p_values[order]))
-    return adjusted
-
-
-def _mean_and_error(values: Float[np.ndarray, " seed"]) -> tuple[float, float]:
-    """The mean and its standard error, which is infinite for a single run."""
-    error = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else np.inf
-    return float(values.mean()), error

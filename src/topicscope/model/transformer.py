@@ -85,11 +85,17 @@ class Blocks:
     norm_epsilon = 1e-5
     """The ε that LayerNorm adds to the variance."""
 
+    layer_axis = 0
+    """The axis of parameters that each layer has its own of."""
+
     def parameter(self, name: str) -> Tensor:
         """One parameter by name, for instance ``value``."""
         parameter = getattr(self, name)
         assert isinstance(parameter, Tensor)
         return parameter
+
+    def _has(self, name: str) -> bool:
+        return hasattr(self, name)
 
     def predict(self, state: Float[Tensor, "*row dimension"]) -> Float[Tensor, "*row token"]:
         """W^pred state + b^pred, with W^pred = W^E⊤ unless untied."""
@@ -99,8 +105,8 @@ class Blocks:
 
     def _layers(self) -> list[Layer]:
         """Each layer's parameters; taken apart once, so that their gradients are put together once."""
-        names = [name for name in LAYERED if hasattr(self, name)]
-        apart = [self.parameter(name).unbind(0) for name in names]
+        names = [name for name in LAYERED if self._has(name)]
+        apart = [self.parameter(name).unbind(self.layer_axis) for name in names]
         return [dict(zip(names, each, strict=True)) for each in zip(*apart, strict=True)]
 
     def _finish(

@@ -12,9 +12,11 @@ import numpy as np
 from jaxtyping import Float
 
 from topicscope.errors import InputError, refuse
-from topicscope.files import load_npy, load_tensors, only_tensor
-from topicscope.settings import Masking, Model, Part
+from topicscope.randomness import Purpose
+from topicscope.randomness import generator as generator_of
+from topicscope.settings import Masking, Model, Part, Settings
 from topicscope.settings.training import Average
+from topicscope.store import load_npy, load_tensors, only_tensor
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.finite_documents import finite_optimum, moments
 from topicscope.theory.lemma1 import require_topic_sets
@@ -95,6 +97,12 @@ def part_of(parameter: str) -> str:
     return parameter
 
 
+def start_weights(settings: Settings, seed: int, topic_model: TopicModel) -> Weights:
+    """The weights that a seed begins with."""
+    draw, average = generator_of(seed, Purpose.WEIGHTS), settings.training.average
+    return initial_weights(settings.model, topic_model, settings.masking, average=average, generator=draw)
+
+
 def initial_weights(
     model: Model,
     topic_model: TopicModel,
@@ -144,6 +152,9 @@ def _start(
         return np.broadcast_to(np.eye(shape[-2], shape[-1]), shape).copy()
     if part.start == "file":
         array = load_array(Path(part.file), name)
+        if array.ndim > len(shape) and len(array) == 1:
+            # A run's tensor has an axis of seeds.
+            array = array[0]
     elif part.start == "finite":
         array = finite_optimum(moments(topic_model, masking, average))
     else:

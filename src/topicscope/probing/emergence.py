@@ -5,7 +5,7 @@ draws are the same at every step, so that steps can be compared.
 """
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +14,14 @@ from jaxtyping import Float, Int
 
 from topicscope.errors import InputError
 from topicscope.probing.models import EncoderSubject
-from topicscope.probing.rows import plain
 from topicscope.probing.settings import TopicOptions
 from topicscope.probing.statistics.attention import AttentionTotals, PairAccumulator, passage_pairs
 from topicscope.probing.statistics.labelling import DIFFERENT_TOPIC, SAME_TOPIC, Labelling, TopicDraws
 from topicscope.probing.statistics.resampling import contrast
-from topicscope.probing.statistics.similarity import pair_averages, prepared
-from topicscope.probing.topics import fit_topics, label_words
+from topicscope.probing.statistics.similarity import Similarities, prepared
+from topicscope.probing.topics import Fitting, fit_topics, label_words
 from topicscope.randomness import Purpose, generator
+from topicscope.records import Comparison
 from topicscope.settings.text import TextSettings, TextTopics
 from topicscope.text.tokenizers import Tokenizer
 from topicscope.text.tokens import Passages
@@ -33,6 +33,15 @@ if TYPE_CHECKING:
 
 # Passages per forward pass.
 BATCH = 32
+# What is kept of a comparison, and how its name ends.
+FIELDS = {
+    "ratio": "",
+    "low": "/low",
+    "high": "/high",
+    "difference": "/difference",
+    "difference_low": "/difference-low",
+    "difference_high": "/difference-high",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,23 +57,36 @@ class Emergence:
     replicates: int
     seed: int = 0
 
-    def measure(self, subject: EncoderSubject) -> dict[str, Any]:
-        """Same- against different-topic averages, with intervals: embeddings, attention by layer and by head."""
-        return plain(self._embeddings(subject) | self._attention(subject))
+    def measure(self, subject: EncoderSubject) -> dict[str, Float[np.ndarray, "..."]]:
+        """Same- against different-topic averages: of embeddings, and of attention in all, by layer and by head.
+
+        Under each name is the logarithm of the ratio, and under ``NAME/low``, ``NAME/high``, ``NAME/difference`` and so
+        on the rest; NaN for what is not defined.
+        """
+        measured: dict[str, np.ndarray] = {}
+        for name, comparisons in (self._embeddings(subject) | self._attention(subject)).items():
+            grid = np.array(comparisons, dtype=object)
+            for field, end in FIELDS.items():
+                values = np.array([getattr(one, field) for one in grid.ravel()], dtype=np.float64).reshape(grid.shape)
+                if field in ("ratio", "low", "high"):
+                    with np.errstate(invalid="ignore", divide="ignore"):
+                        values = np.where(values > 0, np.log(values), np.nan)
+                measured[name + end] = values
+        return measured
 
     def _embeddings(self, subject: EncoderSubject) -> dict[str, Any]:
         """Cosine similarity of all pairs of labelled words: in the embedding matrix and after the embedding layer."""
-        draw = generator(self.seed, Purpose.BOOTSTRAP)
+        draw, tokens = generator(self.seed, Purpose.BOOTSTRAP), self.labelling.tokens
         weights = TopicDraws.draw(self.labelling, self.replicates, generator=draw).weights(self.labelling)
-        vectors = {
-            "matrix": subject.embedding_matrix()[self.labelling.tokens],
-            "layer": subject.embedding_layer(self.labelling.tokens),
+        similarities = Similarities(self.labelling, weights)
+        for vectors in (subject.embedding_matrix()[tokens], subject.embedding_layer(tokens)):
+            ready = prepared(vectors, "cosine")
+            similarities.add(ready @ ready.T)
+        averages = similarities.averages()
+        return {
+            name: contrast(averages.same[at], averages.different[at])
+            for at, name in enumerate(("embedding-matrix", "embedding"))
         }
-        found = {}
-        for name, each in vectors.items():
-            averages = pair_averages(prepared(each, "cosine"), self.labelling, weights)
-            found[f"embedding_{name}"] = asdict(contrast(averages.same, averages.different))
-        return found
 
     def _attention(self, subject: EncoderSubject) -> dict[str, Any]:
         accumulator = PairAccumulator((self.labelling,), subject.layers, subject.heads)
@@ -78,16 +100,16 @@ class Emergence:
         averages = totals.averages(0)
         return {
             "attention": _contrast(averages.mean(axis=(2, 3))),
-            "attention_by_layer": [_contrast(averages[:, :, layer].mean(axis=2)) for layer in range(subject.layers)],
-            "attention_by_layer_head": [
+            "attention-by-layer": [_contrast(averages[:, :, layer].mean(axis=2)) for layer in range(subject.layers)],
+            "attention-by-head": [
                 [_contrast(averages[:, :, layer, head]) for head in range(subject.heads)]
                 for layer in range(subject.layers)
             ],
         }
 
 
-def _contrast(averages: Float[np.ndarray, "replicate class"]) -> dict[str, Any]:
-    return asdict(contrast(averages[:, SAME_TOPIC], averages[:, DIFFERENT_TOPIC]))
+def _contrast(averages: Float[np.ndarray, "replicate class"]) -> Comparison:
+    return contrast(averages[:, SAME_TOPIC], averages[:, DIFFERENT_TOPIC])
 
 
 def prepare_emergence(passages: Passages, tokenizer: Tokenizer, settings: TextTopics, folder: Path) -> Emergence:
@@ -95,7 +117,7 @@ def prepare_emergence(passages: Passages, tokenizer: Tokenizer, settings: TextTo
     options = TopicOptions(topics=settings.count, iterations=settings.iterations)
     # While a model trains its tokens are its words, as in its loss.
     words = Words.of(passages, tokenizer, merged=False)
-    [fitted] = fit_topics(passages, words, options, folder=folder, judged=False)
+    [fitted] = fit_topics(passages, words, options, Fitting(folder, judged=False))
     # ⌊f V⌋ + 1 words are kept of V.
     fraction = min((settings.words - 0.5) / len(fitted.tokens), 0.99)
     chosen = label_words(fitted, fraction, "one")
@@ -127,7 +149,7 @@ def measuring(folder: Path) -> "Callable[[PreparedText, TextSettings], Measure]"
         emergence = prepare_emergence(prepared.passages, prepared.tokenizer, settings.topics, Path(folder) / "topics")
         specials = prepared.text.specials
 
-        def measure(encoder: "Encoder") -> dict[str, Any]:
+        def measure(encoder: "Encoder") -> dict[str, np.ndarray]:
             return emergence.measure(EncoderSubject(encoder, specials.before, specials.after))
 
         return measure

@@ -1,32 +1,25 @@
-"""Models that can be probed: where their files are, how they are loaded, what the probe asks of them.
+"""Models that can be probed: how they are loaded, and what the probe asks of them.
 
 :class:`Subject` is all that the rest of the probe knows about a model: word embeddings, attention and hidden states.
 :class:`HuggingFaceModel` offers it for every architecture of transformers, through the models' common interface alone
 (``get_input_embeddings``, ``get_encoder``, ``output_attentions``, ``output_hidden_states``); what else must be known
-(layers, heads, whether attention is causal, which modules return it, the longest input) is found by running the model
-once.
+(layers, heads, whether attention is causal, the longest input) is found by running the model once.
 :class:`EncoderSubject` is our own encoder while it trains.
 
-A model is a name on the Hugging Face hub, a folder, or the packaged default; its files are in one folder. No file of a
-model is executed: weights are safetensors, or pickles read with ``weights_only=True`` where the user allows them; a
-model that brings its own code is refused.
+No file of a model is executed: weights are safetensors, and a model that brings its own code is refused.
 """
 
 import json
-import operator
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from pickle import UnpicklingError
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn import Module
 
 from topicscope.errors import InputError
 from topicscope.model.encoder import Encoder
@@ -115,28 +108,24 @@ def check_architecture(source: Source) -> None:
         settings = json.loads((source.folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         raise InputError(f"model {source.name} has a config.json that cannot be read: fetch it again.") from None
-    kind = settings.get("model_type") if isinstance(settings, dict) else None
-    if isinstance(kind, str) and kind in CONFIG_MAPPING:
-        large = [name for name, value in settings.items() if "layer" in name and _is_more(value, MOST_LAYERS)]
-        if large:
-            raise InputError(
-                f"model {source.name} has {large[0]} = {settings[large[0]]} in its config.json: give a model of at "
-                f"most {MOST_LAYERS:,} layers."
-            )
+    settings = settings if isinstance(settings, dict) else {}
+    kind = settings.get("model_type")
+    known = isinstance(kind, str) and kind in CONFIG_MAPPING
+    large = [name for name, value in settings.items() if "layer" in name and _is_more(value, MOST_LAYERS)]
+    if known and not large:
         return
-    if isinstance(settings, dict) and "auto_map" in settings:
-        raise InputError(
-            f"model {source.name} brings code of its own, which is never run: give a model whose architecture is part "
-            "of transformers."
+    if known:
+        why = f"has {large[0]} = {settings[large[0]]} in its config.json: give one of at most {MOST_LAYERS:,} layers"
+    elif "auto_map" in settings:
+        why = "brings code of its own, which is never run: give a model whose architecture is part of transformers"
+    elif kind is None:
+        why = (
+            "does not say its architecture: its config.json must have a model_type that your version of transformers "
+            "knows; save the model again with save_pretrained"
         )
-    if kind is None:
-        raise InputError(
-            f"model {source.name} does not say its architecture: its config.json must have a model_type that your "
-            "version of transformers knows; save the model again with save_pretrained."
-        )
-    raise InputError(
-        f'model {source.name} has the unknown architecture "{kind}": give one that your version of transformers knows.'
-    )
+    else:
+        why = f'has the unknown architecture "{kind}": give one that your version of transformers knows'
+    raise InputError(f"model {source.name} {why}.")
 
 
 def _is_more(value: object, most: int) -> bool:
@@ -161,37 +150,9 @@ class HuggingFaceModel:
         self._before, self._after = list(special[0]), list(special[1])
         # On the processor: a GPU does not recover from a position that has no embedding.
         network = self._network.cpu()
-        attentions: Sequence[Tensor] = ()
-        self._sources: dict[str, int] = {}
         try:
-            words = network.get_input_embeddings().num_embeddings
-            limit = min(loading.length, getattr(network.config, "max_position_embeddings", None) or loading.length)
-            for longest in range(limit, max(limit - SPARE_POSITIONS, 0), -1):
-                # All but the padding token, which some models give no position.
-                trial = torch.arange(longest)[None] % (words - 1)
-                trial += trial >= _padding(network)
-                try:
-                    with _watched(network) as returned:
-                        output = _run(network, trial, torch.ones_like(trial), output_attentions=True)
-                except (IndexError, RuntimeError) as error:
-                    if "index" not in str(error):
-                        raise
-                    continue
-                attentions = getattr(output, "attentions", None) or ()
-                break
-            if not attentions or any(layer is None or layer.shape[2:] != (longest, longest) for layer in attentions):
-                raise InputError(
-                    f"model {self.name} returned no attention between all positions even with "
-                    "attn_implementation='eager': give a transformer with full self-attention."
-                )
-            if len({layer.shape[1] for layer in attentions}) > 1:
-                raise InputError(
-                    f"model {self.name} has layers with different numbers of heads: give one with the same in each."
-                )
-            self.layers, self.heads = len(attentions), attentions[0].shape[1]
-            self.causal = all(not layer.triu(1).any() for layer in attentions)
-            self._sources = attention_sources(attentions, returned)
-        except (InputError, MemoryError, torch.OutOfMemoryError):
+            attention, longest = _first_attention(network, loading.length)
+        except (MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:  # models of images or sound raise whatever they miss
             if "memory" in str(error):
@@ -200,6 +161,17 @@ class HuggingFaceModel:
             raise InputError(
                 f"model {self.name} does not run on tokens of text ({reason}): give a model of text."
             ) from None
+        if not attention or any(layer is None or layer.shape[2:] != (longest, longest) for layer in attention):
+            raise InputError(
+                f"model {self.name} returned no attention between all positions even with "
+                "attn_implementation='eager': give a transformer with full self-attention."
+            )
+        if len({layer.shape[1] for layer in attention}) > 1:
+            raise InputError(
+                f"model {self.name} has layers with different numbers of heads: give one with the same in each."
+            )
+        self.layers, self.heads = len(attention), attention[0].shape[1]
+        self.causal = all(not layer.triu(1).any() for layer in attention)
         self.length = longest - len(self._before) - len(self._after)
         """How many content tokens fit into a sequence."""
         self.first = int(self.causal and not self._before)
@@ -240,32 +212,11 @@ class HuggingFaceModel:
         """See :class:`Subject`; in the model's precision, at least float32, on its device: a copy would be large."""
         tokens, inside = self._padded(passages)
         output = _run(self._network, tokens, inside, output_attentions=True, output_hidden_states=True)
-        content = self._content(passages)
+        content = slice(len(self._before), len(self._before) + max(map(len, passages)))
         return Outputs(
-            self._between_content(output.attentions, passages),
+            [_at_least_float32(layer[:, :, content, content]) for layer in output.attentions],
             [_at_least_float32(layer[:, content]) for layer in output.hidden_states],
         )
-
-    def attention(self, passages: Sequence[Int[np.ndarray, " _"]]) -> list[Float[Tensor, "passage head query key"]]:
-        """The attention that ``run`` returns; the network stops once it has the last layer's."""
-        found: list[Tensor] = []
-
-        def keep(index: int, module: Module, inputs: Any, output: Any) -> None:
-            if isinstance(output, tuple) and len(output) > index:
-                found.append(output[index])
-            if len(found) == self.layers:
-                raise _Enough
-
-        with suppress(_Enough), ExitStack() as hooks:
-            for name, index in self._sources.items():
-                hook = self._network.get_submodule(name).register_forward_hook(partial(keep, index))
-                hooks.callback(hook.remove)
-            if self._sources:
-                _run(self._network, *self._padded(passages), output_attentions=True)
-        # The modules that return attention are unknown, or not all of them ran this time.
-        if len(found) < self.layers:
-            return self.run(passages).attention
-        return self._between_content(found, passages)
 
     def _padded(
         self, passages: Sequence[Int[np.ndarray, " _"]]
@@ -278,16 +229,27 @@ class HuggingFaceModel:
         tokens[inside] = np.concatenate(sequences)
         return torch.as_tensor(tokens), torch.as_tensor(inside).long()
 
-    def _content(self, passages: Sequence[Int[np.ndarray, " _"]]) -> slice:
-        return slice(len(self._before), len(self._before) + max(map(len, passages)))
-
-    def _between_content(self, attentions: Sequence[Tensor], passages: Sequence[Int[np.ndarray, " _"]]) -> list[Tensor]:
-        content = self._content(passages)
-        return [_at_least_float32(layer[:, :, content, content]) for layer in attentions]
-
     @property
     def _network(self) -> Any:
         return load_network(self.source, self.source.digest, self.loading)
+
+
+def _first_attention(network: Any, length: int) -> tuple[Sequence[Tensor], int]:
+    """Attention of all layers for an input of so many tokens, or of as many as the network takes, and how many."""
+    words = network.get_input_embeddings().num_embeddings
+    limit = min(length, getattr(network.config, "max_position_embeddings", None) or length)
+    for longest in range(limit, max(limit - SPARE_POSITIONS, 0), -1):
+        # All but the padding token, which some models give no position.
+        tokens = torch.arange(longest)[None] % (words - 1)
+        tokens += tokens >= _padding(network)
+        try:
+            output = _run(network, tokens, torch.ones_like(tokens), output_attentions=True)
+        except (IndexError, RuntimeError) as error:
+            if "index" not in str(error):
+                raise
+            continue
+        return getattr(output, "attentions", None) or (), longest
+    return (), 0
 
 
 @lru_cache(maxsize=1)
@@ -315,20 +277,13 @@ def load_network(source: Source, digest: str, loading: Loading) -> Any:
             else:
                 network, report = AutoModel.from_pretrained(
                     source.folder,
-                    use_safetensors=not source.pickled,
-                    weights_only=True,
+                    use_safetensors=True,
                     output_loading_info=True,
                     local_files_only=True,
                     **settings,
                 )
                 # Weights that the files lack are drawn at random; only a pooler, which no measure uses, may be.
                 missing = sorted(key for key in report["missing_keys"] if "pooler" not in key)
-    except UnpicklingError:
-        # torch's own message advises to load it anyway, which would run what is in it.
-        raise InputError(
-            f"model {source.name} is not loaded, because its .bin weights hold something other than tensors: convert "
-            "them to safetensors, or give another model."
-        ) from None
     except Exception as error:  # transformers raises whatever its parts raise: all of it is about this model's files
         reason = _first_sentence(error)
         raise InputError(f"model {source.name} cannot be loaded ({reason}): give another, or fetch it again.") from None
@@ -365,40 +320,6 @@ def _run(
         # Architectures warn about options of their own, which the user cannot change here.
         warnings.simplefilter("ignore")
         return network(input_ids=tokens.to(network.device), attention_mask=inside.to(network.device), **wanted)
-
-
-class _Enough(BaseException):
-    """All attention is there; what the network would still compute is not needed. No network catches this."""
-
-
-@contextmanager
-def _watched(network: Module) -> Iterator[list[tuple[str, tuple[Any, ...]]]]:
-    """The tuples that modules return meanwhile, with the modules' names, in the order of time."""
-    found: list[tuple[str, tuple[Any, ...]]] = []
-
-    def note(name: str, module: Module, inputs: Any, output: Any) -> None:
-        if isinstance(output, tuple):
-            found.append((name, output))
-
-    with ExitStack() as hooks:
-        for name, module in network.named_modules():
-            hooks.callback(module.register_forward_hook(partial(note, name)).remove)
-        yield found
-
-
-def attention_sources(attentions: Sequence[Tensor], returned: Sequence[tuple[str, tuple[Any, ...]]]) -> dict[str, int]:
-    """The modules that first return the layers' attention, and where in their output it is.
-
-    Nothing if these modules return anything else besides, or in another order: then the network must run to its end.
-    """
-    found: dict[str, int] = {}
-    for layer in attentions:
-        places = ((name, at) for name, output in returned for at, each in enumerate(output) if each is layer)
-        if first := next(places, None):
-            found[first[0]] = first[1]
-    of_these = [output[found[name]] for name, output in returned if len(output) > found.get(name, len(output))]
-    same = len(of_these) == len(attentions) and all(map(operator.is_, of_these, attentions))
-    return found if same else {}
 
 
 def _padding(network: Any) -> int:
@@ -449,13 +370,13 @@ class EncoderSubject:
         """See :class:`Subject`; only attention, which is what is measured while a model trains."""
         lengths = np.array([len(passage) for passage in passages])
         longest = int(lengths.max())
-        found = torch.zeros((self.layers, len(passages), self.heads, longest, longest))
+        attention = torch.zeros((self.layers, len(passages), self.heads, longest, longest))
         for length in np.unique(lengths).tolist():
             chosen = np.flatnonzero(lengths == length)
             rows = np.stack([[self.before, *passages[place], self.after] for place in chosen.tolist()])
-            attention = self.encoder.attention(torch.as_tensor(rows, dtype=torch.int64, device=self._device))
-            found[:, chosen, :, :length, :length] = attention[..., 1:-1, 1:-1].cpu().float()
-        return Outputs(list(found), [])
+            every = self.encoder.attention(torch.as_tensor(rows, dtype=torch.int64, device=self._device))
+            attention[:, chosen, :, :length, :length] = every[..., 1:-1, 1:-1].cpu().float()
+        return Outputs(list(attention), [])
 
     @property
     def _device(self) -> torch.device:

@@ -6,22 +6,23 @@ passages a shard has, never who measures it; so a study that was stopped goes on
 are the same to the bit for any number of workers.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 from safetensors import safe_open
-from safetensors.numpy import load_file, save
+from safetensors.numpy import save
 from scipy import sparse
 from torch import OutOfMemoryError
 
 from topicscope.errors import InputError
-from topicscope.probing.models import HuggingFaceModel, Outputs, Subject
+from topicscope.probing.models import Subject
+from topicscope.probing.packing import packed, unpacked
 from topicscope.probing.statistics.attention import PairAccumulator, PermutedLabels, ShardSums, passage_pairs
 from topicscope.probing.statistics.hidden import HiddenAccumulator
 from topicscope.probing.statistics.labelling import Labelling
@@ -37,8 +38,6 @@ from topicscope.text.words import attention_between_words, mean_vectors, states_
 WORD_FREQUENCY_LEVELS, ATTENTION_FREQUENCY_LEVELS = 10, 3
 # Passages per shard: some ten seconds of a small model on one core, so that little is lost when a study is stopped.
 PASSAGES = 256
-# What a plan's file says about a labelling.
-DESCRIBED = ("name", "fraction", "assignment", "seed")
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,20 +69,25 @@ class Plan:
     @cached_property
     def groups(self) -> list[tuple[int, ...]]:
         """For each threshold and assignment, the places of its labellings, one per LDA seed, the tested one first."""
-        found: dict[tuple[object, str], list[int]] = {}
+        groups: dict[tuple[object, str], list[int]] = {}
         for place, each in enumerate(self.labellings):
-            found.setdefault((each.fraction, each.assignment), []).append(place)
-        return [tuple(places) for places in found.values()]
+            groups.setdefault((each.fraction, each.assignment), []).append(place)
+        return [tuple(places) for places in groups.values()]
+
+    @property
+    def tested_labellings(self) -> list[Labelling]:
+        """The tested labelling of each group."""
+        return [self.labellings[first] for first, *_ in self.groups]
 
     @cached_property
     def widest(self) -> set[int]:
         """Places: each assignment's tested labelling with the largest threshold, whose topics have the most words."""
-        firsts = [self.labellings[places[0]] for places in self.groups]
-        found = {}
-        for places, each in zip(self.groups, firsts, strict=True):
-            if (each.fraction or 0) >= max(one.fraction or 0 for one in firsts if one.assignment == each.assignment):
-                found[each.assignment] = places[0]
-        return set(found.values())
+        largest: dict[str, int] = {}
+        for place, each in zip((first for first, *_ in self.groups), self.tested_labellings, strict=True):
+            before = largest.setdefault(each.assignment, place)
+            if (each.fraction or 0) >= (self.labellings[before].fraction or 0):
+                largest[each.assignment] = place
+        return set(largest.values())
 
     @cached_property
     def tested(self) -> tuple[int, ...]:
@@ -93,9 +97,9 @@ class Plan:
     def strata(self, labelling: int) -> Int[np.ndarray, " word"]:
         """Strata of similar frequency among the words that a labelling keeps, equally large; −1 for other words."""
         kept = self.labellings[labelling].kept
-        found = np.full(len(kept), -1)
-        found[kept] = frequency_strata(self.frequency[kept])
-        return found
+        strata = np.full(len(kept), -1)
+        strata[kept] = frequency_strata(self.frequency[kept])
+        return strata
 
     @cached_property
     def co_occurrence_strata(self) -> Strata:
@@ -115,7 +119,8 @@ class Plan:
     def orders(self, labelling: int, permutations: int) -> Int[np.ndarray, "permutation word"]:
         """Permutations of a labelling's words within strata of frequency, the same each time."""
         draw = generator(self.seed, Purpose.MEASURE, labelling, permutations)
-        return stratified_orders(self.labellings[labelling], self.strata(labelling), permutations, generator=draw)
+        orders = stratified_orders(self.labellings[labelling], self.strata(labelling), permutations, generator=draw)
+        return np.concatenate(list(orders))
 
     @cached_property
     def permuted(self) -> tuple[PermutedLabels, ...]:
@@ -124,30 +129,11 @@ class Plan:
             PermutedLabels(self.labellings[place], self.orders(place, self.permutations)) for place in self.tested
         )
 
-    def to_bytes(self) -> bytes:
-        """As a safetensors file, with the descriptions of labellings in its metadata."""
-        arrays = {"frequency": self.frequency, "codes": self.co_occurrence.codes, "counts": self.co_occurrence.counts}
-        arrays |= {f"membership.{place}": each.membership for place, each in enumerate(self.labellings)}
-        arrays |= {"tokens": self.tokens, "places": self.places, "lengths": self.lengths}
-        names = [{name: getattr(each, name) for name in DESCRIBED} for each in self.labellings]
-        about = {"labellings": names, "permutations": self.permutations, "seed": self.seed}
-        contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        return save(contiguous, metadata={"about": json.dumps(about)})
-
 
 @lru_cache(maxsize=1)
 def read_plan(path: Path) -> Plan:
     """The plan in a file, kept until another is asked for."""
-    with safe_open(path, framework="np") as file:
-        about = json.loads(file.metadata()["about"])
-    arrays = load_file(path)
-    labellings = tuple(
-        Labelling(arrays[f"membership.{place}"], tokens=arrays["tokens"], **each)
-        for place, each in enumerate(about["labellings"])
-    )
-    pairs = PairTable(len(arrays["frequency"]), arrays["codes"], arrays["counts"], np.zeros(len(arrays["codes"])))
-    draws = (about["permutations"], about["seed"])
-    return Plan(labellings, arrays["frequency"], pairs, *draws, arrays["places"], arrays["lengths"])
+    return unpacked(path, Plan)
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,8 +157,8 @@ class ModelVectors:
         for passage in self.passages:
             states = [layer[0, : len(passage)].cpu().numpy() for layer in self.model.run([passage]).hidden]
             if states:
-                found = np.stack([layer.sum(axis=0, dtype=np.float64) for layer in states])
-                sums, seen, kind = (sums + found if seen else found), seen + len(passage), states[0].dtype
+                added = np.stack([layer.sum(axis=0, dtype=np.float64) for layer in states])
+                sums, seen, kind = (sums + added if seen else added), seen + len(passage), states[0].dtype
         return save(
             {
                 "matrix": mean_vectors(self.means, self.model.embedding_matrix()[self.tokens]),
@@ -203,95 +189,86 @@ class Shard:
 
     def measure(self) -> bytes:
         """The sums over these passages; model, passages and plan stay loaded for the next shard."""
-        passages, plan = open_passages(self.passages), read_plan(self.plan)
-        return attention_sums(
-            self.model,
-            [passages[place] for place in self.chosen],
-            [passages.spelled(place) for place in self.chosen],
-            [int(passages.articles[place]) for place in self.chosen],
-            plan=plan,
-            batch=self.batch,
-            hidden=[place in set(self.hidden) for place in self.chosen],
-            centre=read_centre(self.vectors),
-        ).to_bytes()
+        passages, summed = open_passages(self.passages), set(self.hidden)
+        texts = [
+            Text(passages[place], passages.spelled(place), int(passages.articles[place]), place in summed)
+            for place in self.chosen
+        ]
+        plan, centre = read_plan(self.plan), read_centre(self.vectors)
+        return packed(attention_sums(self.model, texts, plan=plan, batch=self.batch, centre=centre))
 
 
 @lru_cache(maxsize=1)
 def read_centre(path: Path) -> Float[np.ndarray, "layer width"]:
     """The mean vector of each layer, on which hidden states are centred; kept until another is asked for."""
     with safe_open(path, framework="np") as file:
-        found: np.ndarray = file.get_tensor("centre")
-        return found
+        centre: np.ndarray = file.get_tensor("centre")
+        return centre
+
+
+class Text(NamedTuple):
+    """One passage."""
+
+    tokens: Int[np.ndarray, " position"]
+    spellings: Int[np.ndarray, " position"]
+    """The spelling of the word that begins at each token, −1 where none does."""
+
+    article: int
+    """The document that it comes from."""
+
+    hidden: bool = False
+    """Whether its hidden states are summed too."""
 
 
 def attention_sums(
     subject: Subject,
-    passages: Sequence[Int[np.ndarray, " _"]],
-    spellings: Sequence[Int[np.ndarray, " _"]],
-    articles: Sequence[int],
+    texts: Sequence[Text],
     *,
     plan: Plan,
     batch: int,
-    hidden: Sequence[bool] = (),
     centre: Float[np.ndarray, "layer width"] | None = None,
 ) -> ShardSums:
     """Sums of a subject's attention between the words of a plan, over passages, in one pass.
 
-    spellings: the spelling of the word that begins at each of a passage's tokens, −1 where none does.
-    articles: the document that each passage comes from.
-    batch: tokens that go through the model at once, halved when memory runs out. Passages whose hidden states are not
-    summed go first, and the shorter before the longer, so that there is little padding. Sums are always added in this
-    order, so they do not depend on the batch.
-    hidden: for each passage, whether its hidden states are summed too, centred on ``centre``; by default none are.
+    batch: tokens that go through the model at once, halved when memory runs out. Shorter passages go before longer
+    ones, so that there is little padding. Sums are always added in this order, so they do not depend on the batch.
+    centre: what hidden states are centred on; without it none are summed.
     """
-    layers = 0 if centre is None else len(centre)
     accumulator = PairAccumulator(
-        plan.labellings,
-        subject.layers,
-        subject.heads,
-        permuted=plan.permuted,
-        strata=plan.attention_strata,
-        states=layers,
+        plan.labellings, subject.layers, subject.heads, permuted=plan.permuted, strata=plan.attention_strata
     )
     states: HiddenAccumulator | None = None
-    if centre is not None and len(centre) and any(hidden):
-        summed = [plan.places[each] for each, wanted in zip(spellings, hidden, strict=True) if wanted]
-        present = np.unique(np.concatenate(summed))
+    if centre is not None and len(centre) and any(each.hidden for each in texts):
+        present = np.unique(np.concatenate([plan.places[each.spellings] for each in texts if each.hidden]))
         labelled = np.any([each.kept for each in plan.labellings], axis=0)
-        states = HiddenAccumulator(plan.labellings, present[(present >= 0) & labelled[present]], centre)
-    with_states = [bool(states) and hidden[place] for place in range(len(passages))]
-    order = sorted(range(len(passages)), key=lambda place: (with_states[place], len(passages[place]), place))
+        states = HiddenAccumulator(len(plan.tokens), present[(present >= 0) & labelled[present]], centre)
+    order = sorted(texts, key=lambda text: len(text.tokens))
     while order:
-        # As many passages as fit into the batch when they are padded to the longest of them; all with hidden states, or
-        # none, for without them a model need not run to its end.
-        lengths = np.array([len(passages[place]) for place in order])
+        # As many passages as fit into the batch when they are padded to the longest of them.
+        lengths = np.array([len(each.tokens) for each in order])
         fitting = np.arange(1, len(order) + 1) * np.maximum(lengths, 1) <= batch
-        fitting &= np.array([with_states[place] == with_states[order[0]] for place in order])
         chosen = order[: max(int(fitting.sum()), 1)]
         try:
             with memory_errors():
-                output = outputs(subject, [passages[place] for place in chosen], hidden=with_states[order[0]])
+                output = subject.run([each.tokens for each in chosen])
         except MemoryError:
             if len(chosen) == 1:
                 raise InputError(
-                    f"memory ran out on a single passage of {len(passages[chosen[0]])} tokens: lower --length."
+                    f"memory ran out on a single passage of {len(chosen[0].tokens)} tokens: lower --length."
                 ) from None
             # The batch stays smaller from here on.
             batch = max(batch // 2, 1)
             continue
         attention = [layer.cpu().numpy() for layer in output.attention]
-        for number, place in enumerate(chosen):
-            length, first = len(passages[place]), subject.first
+        for number, text in enumerate(chosen):
+            length, first = len(text.tokens), subject.first
             own = [layer[number, :, :length, :length] for layer in attention]
-            sizes = plan.lengths[spellings[place]]
+            sizes, words = plan.lengths[text.spellings], plan.places[text.spellings]
             by_word = [attention_between_words(layer, sizes, causal=subject.causal) for layer in own]
-            words = plan.places[spellings[place]]
-            pairs = passage_pairs(by_word, words, causal=subject.causal, skip=first)
-            accumulator.add(pairs, articles[place])
-            if states and with_states[place]:
+            accumulator.add(passage_pairs(by_word, words, causal=subject.causal, skip=first), text.article)
+            if states and text.hidden:
                 vectors = [states_of_words(layer[number, :length].cpu().numpy(), sizes) for layer in output.hidden]
-                inside = states.add(vectors, np.where(np.arange(length) < first, -1, words))
-                accumulator.add_within(*inside, articles[place])
+                states.add(vectors, np.where(np.arange(length) < first, -1, words))
             if subject.causal:
                 # What measured queries give to keys that are not measured. In a decoder that is the first token: a
                 # special one, or else the content token at position 0.
@@ -300,13 +277,6 @@ def attention_sums(
                 accumulator.queries += length - first
         order = order[len(chosen) :]
     return replace(accumulator.result(), hidden=states.result() if states else None)
-
-
-def outputs(subject: Subject, passages: Sequence[Int[np.ndarray, " _"]], *, hidden: bool) -> Outputs:
-    """A model's attention for these passages, and its hidden states if they are wanted."""
-    if not hidden and isinstance(subject, HuggingFaceModel):
-        return Outputs(subject.attention(passages), [])
-    return subject.run(passages)
 
 
 @contextmanager

@@ -2,74 +2,81 @@
 
 For embeddings, similarity within and between topics is a separate piece of work. For attention, all shards of a model
 are added up; then come its contrasts, those of its heads, and the matched comparison. Both average over the LDA seeds
-of one threshold and assignment.
+of one threshold and assignment, a group of labellings.
 """
 
-import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import load_file, save
+from msgspec import Struct, structs
+from safetensors.numpy import load_file
 
-from topicscope.files import Row
+from topicscope.probing.packing import packed, unpacked
 from topicscope.probing.passes import WORD_FREQUENCY_LEVELS, Plan, read_plan
 from topicscope.probing.settings import MeasureSettings
-from topicscope.probing.statistics.attention import AttentionTotals, head_tests, pair_matrices
-from topicscope.probing.statistics.comparison import Comparable
+from topicscope.probing.statistics.attention import AttentionTotals, ShardSums, head_tests, pair_matrices
 from topicscope.probing.statistics.hidden import KINDS as STATES
-from topicscope.probing.statistics.hidden import HiddenLayer, HiddenMeasure, HiddenSums
-from topicscope.probing.statistics.labelling import (
-    DIFFERENT_TOPIC,
-    SAME_TOPIC,
-    SAME_WORD,
-    Labelling,
-    TopicDraws,
-)
+from topicscope.probing.statistics.hidden import HiddenSums
+from topicscope.probing.statistics.labelling import DIFFERENT_TOPIC, SAME_TOPIC, SAME_WORD, Labelling, TopicDraws
 from topicscope.probing.statistics.matching import (
     Matched,
-    MatchedWords,
+    PairsInCells,
     attention_tests,
-    matched_co_occurrence,
     matched_similarity,
-    matched_without_topics,
-    matched_word_co_occurrence,
     mean_of_seeds,
     with_topics,
 )
-from topicscope.probing.statistics.pairs import PairTable, compare_top_pairs
-from topicscope.probing.statistics.permutation import Tested
-from topicscope.probing.statistics.resampling import SeedDraws, contrast, ratio_of_ratios, ratio_replicates
+from topicscope.probing.statistics.pairs import compare_top_pairs
+from topicscope.probing.statistics.permutation import Tested, maximum_p
+from topicscope.probing.statistics.resampling import (
+    Comparable,
+    SeedDraws,
+    contrast,
+    extended,
+    finite,
+    ratio_of_ratios,
+    ratio_replicates,
+)
 from topicscope.probing.statistics.similarity import (
     Kind,
-    auc_replicates,
-    averages_of,
-    placements,
+    PairAverages,
+    Similarities,
     prepared,
     similarity_tests,
     topic_contrasts,
 )
 from topicscope.randomness import Purpose, generator
+from topicscope.records import (
+    AttentionComparison,
+    Comparison,
+    HeadComparison,
+    HiddenLayer,
+    LayerAttention,
+    LayerComparison,
+    MatchedComparison,
+    PairCounts,
+    Ratio,
+    Sides,
+    TopicComparison,
+    TopPairs,
+)
 
 T = TypeVar("T")
+Vectors = Mapping[str, np.ndarray]
 KINDS: tuple[Kind, ...] = ("cosine", "dot")
-# The key under which finished work (not a row) has the ratios of all replicates, to compare thresholds.
-RATIOS = "ratio_replicates"
-# Arrays that two models are compared by, and what is reported per topic.
-COMPARED, BY_TOPIC = "compared", "by_topic"
 # Pairs that co-occur most in the paper's Table 2, by threshold: as many as one of its topics has.
 PAPER_TOP_PAIRS = {0.0005: 105, 0.001: 435, 0.002: 1_711}
 # Similarities of words held at once.
 PRODUCTS = 40_000_000
-# How many groups of labellings, or layers, are summed up at once: permutations wait for memory more than for a
-# processor.
+# How many groups of labellings are summed up at once: permutations wait for memory more than for a processor.
 THREADS = 2
+# How many pairs of words describe a head.
+SHOWN_PAIRS = 3
 
 
 class Variant(NamedTuple):
@@ -89,6 +96,73 @@ VARIANTS = tuple(Variant(embedding, centred) for embedding in ("matrix", "layer"
 MEASURED: tuple[tuple[Variant, Kind], ...] = tuple((variant, kind) for variant in VARIANTS for kind in KINDS)
 
 
+class EmbeddingNumbers(Struct, frozen=True, kw_only=True):
+    """Similarity under one group of labellings, for one variant."""
+
+    cosine: Comparison
+    dot: Comparison
+    matched: MatchedComparison
+    by_topic: list[TopicComparison] | None
+
+
+class Embeddings(Struct, frozen=True):
+    """The numbers of all variants, in their order, and those by which models are compared, by measure."""
+
+    variants: list[EmbeddingNumbers]
+    compared: dict[str, Comparable]
+
+
+class AttentionNumbers(Struct, frozen=True, kw_only=True):
+    """Attention, hidden states and Table 2 under one group of labellings."""
+
+    attention: AttentionComparison
+    by_layer: list[LayerAttention]
+    by_layer_head: list[list[HeadComparison]]
+    matched: MatchedComparison
+    by_topic: list[TopicComparison] | None = None
+    hidden: list[HiddenLayer] | None = None
+    hidden_by_topic: list[TopicComparison] | None = None
+    hidden_layer: int | None = None
+    """The layer of ``hidden_by_topic``: the one that distinguishes topics best."""
+
+    top_pairs: list[TopPairs] = []
+    """For each variant."""
+
+    compared: dict[str, Comparable] = {}
+
+
+class Summary(Struct, frozen=True):
+    """What the sums of all of a model's shards say."""
+
+    sink: list[list[float]] | None
+    groups: list[AttentionNumbers]
+
+
+def seed_draws(plan: Plan, places: Sequence[int], replicates: int) -> SeedDraws:
+    """The same draws of LDA seeds for every number, at every threshold."""
+    return SeedDraws.draw(len(places), replicates, generator=generator(plan.seed, Purpose.MEASURE, 0))
+
+
+def word_draws(plan: Plan, place: int, replicates: int) -> TopicDraws:
+    """The same draws for all seeds, variants, layers and thresholds, which then differ only in what is measured."""
+    draw = generator(plan.seed, Purpose.BOOTSTRAP, 0, 0)
+    return TopicDraws.draw(plan.labellings[place], replicates, generator=draw)
+
+
+class _SeedNumbers(NamedTuple):
+    """The numbers under one LDA seed's labelling."""
+
+    averages: PairAverages
+    matched: list[Matched]
+    """The matched averages of each variant's cosines."""
+
+    balance: Matched
+    """Averages of co-occurrence."""
+
+    tests: list[Tested]
+    """Of the first seed's labelling alone."""
+
+
 @dataclass(frozen=True)
 class EmbeddingTask:
     """The embeddings of one model, under the labellings of one threshold and assignment."""
@@ -101,96 +175,81 @@ class EmbeddingTask:
     """Places in the plan, one for each LDA seed; the first is tested."""
 
     measures: MeasureSettings
-    by_topic: bool = True
 
     def measure(self) -> bytes:
-        """For each variant, contrasts of cosine and dot product, also by topic, and matched ones; see ``packed``."""
+        """:class:`Embeddings`, as a file."""
         plan, vectors, first = read_plan(self.plan), load_file(self.vectors), self.labellings[0]
         labellings = [plan.labellings[place] for place in self.labellings]
-        draws = _word_draws(plan, first, self.measures)
-        of_seeds = [_measure_seed(vectors, plan, place, draws) for place in self.labellings]
-        seeds = _seed_draws(plan, self.labellings, self.measures)
+        draws = word_draws(plan, first, self.measures.replicates)
+        of_seeds = [self._of_seed(vectors, plan, place, draws) for place in self.labellings]
+        seeds = seed_draws(plan, self.labellings, self.measures.replicates)
         same, different, auc = (
-            [seeds.average(values) for values in np.stack([getattr(each, name) for each in of_seeds], axis=1)]
+            [seeds.average(values) for values in np.stack([getattr(each.averages, name) for each in of_seeds], axis=1)]
             for name in ("same", "different", "auc")
         )
-        tests = _tests(vectors, plan, first, self.measures.permutations)
-        by_topic: list[list[Row]] | list[None] = [None] * len(VARIANTS)
-        if self.by_topic and first in plan.widest:
-            similar = [(each @ each.T) for each in (_ready(vectors, labellings[0], one, "cosine") for one in VARIANTS)]
-            by_topic = _contrasts_by_topic(similar, plan, first, draws, self.measures)
-        balance = mean_of_seeds([each.balance for each in of_seeds], "same", "different")
-        found, arrays = list[Row](), dict[str, np.ndarray]()
-        for place, variant in enumerate(VARIANTS):
-            row, ratios = Row(), Row()
-            for kind in KINDS:
-                at = MEASURED.index((variant, kind))
-                sides, test = (same[at], different[at]), tests[at]
-                row[kind] = asdict(contrast(*sides, auc=auc[at], p=test.p))
-                ratios[kind] = ratio_replicates(*sides).tolist()
-                compared = Comparable(*sides, auc[at], np.append(test.observed, test.permuted))
-                arrays |= compared.arrays(f"{kind} {variant.name}")
-            matched = matched_similarity([each.matched[place] for each in of_seeds], labellings)
-            row["matched"] = asdict(matched) | {"co_occurrence": balance}
-            found.append(row | {RATIOS: ratios, BY_TOPIC: by_topic[place]})
-        return packed(found, arrays)
+        tests = of_seeds[0].tests
+        by_topic: Sequence[list[TopicComparison] | None] = [None] * len(VARIANTS)
+        if self.measures.details and first in plan.widest:
+            ready = [_ready(vectors, labellings[0], variant, "cosine") for variant in VARIANTS]
+            by_topic = contrasts_by_topic([each @ each.T for each in ready], plan, first, draws)
+        comparisons = [
+            contrast(*sides, auc=area, p=test.p) for *sides, area, test in zip(same, different, auc, tests, strict=True)
+        ]
+        compared = {
+            f"{kind} {variant.name}": Comparable(
+                same[at], different[at], auc[at], np.append(tests[at].observed, tests[at].permuted)
+            )
+            for at, (variant, kind) in enumerate(MEASURED)
+        }
+        balances = [each.balance for each in of_seeds]
+        variants = [
+            EmbeddingNumbers(
+                cosine=comparisons[MEASURED.index((variant, "cosine"))],
+                dot=comparisons[MEASURED.index((variant, "dot"))],
+                matched=matched_similarity([each.matched[place] for each in of_seeds], labellings, balances),
+                by_topic=by_topic[place],
+            )
+            for place, variant in enumerate(VARIANTS)
+        ]
+        return packed(Embeddings(variants, compared))
+
+    def _of_seed(self, vectors: Vectors, plan: Plan, place: int, draws: TopicDraws) -> _SeedNumbers:
+        labelling = plan.labellings[place]
+        kept, above = labelling.among_kept, np.triu_indices(labelling.words, k=1)
+        numbers = Similarities(kept, draws.weights(labelling))
+        words = PairsInCells.of_words(labelling, plan.pair_strata(place, WORD_FREQUENCY_LEVELS))
+        matched, tests = list[Matched](), list[Tested]()
+        # As many matrices at once as memory allows: permutations look up all of them together.
+        at_once = max(1, PRODUCTS // labelling.words**2)
+        for start in range(0, len(MEASURED), at_once):
+            some = MEASURED[start : start + at_once]
+            matrices = [ready @ ready.T for ready in (_ready(vectors, labelling, *each) for each in some)]
+            for (_, kind), matrix in zip(some, matrices, strict=True):
+                numbers.add(matrix)
+                if kind == "cosine":
+                    matched.append(words.averages(matrix[above]))
+            if place == self.labellings[0]:
+                stratum, draw = plan.strata(place)[labelling.kept], generator(plan.seed, Purpose.PERMUTATION, place)
+                tests += similarity_tests(matrices, kept, stratum, self.measures.permutations, generator=draw)
+        together = pair_matrices(plan.co_occurrence, labelling)[1] / 2
+        return _SeedNumbers(numbers.averages(), matched, words.averages(together[above]), tests)
 
 
-class _SeedNumbers(NamedTuple):
-    """The numbers under one LDA seed's labelling: the sample's first, then their bootstrap replicates."""
-
-    same: Float[np.ndarray, "measured replicate"]
-    different: Float[np.ndarray, "measured replicate"]
-    auc: Float[np.ndarray, "measured replicate"]
-    matched: list[Matched]
-    """The matched averages of each variant's cosines."""
-
-    balance: Matched
-    """Averages of co-occurrence."""
-
-
-def _measure_seed(vectors: dict[str, np.ndarray], plan: Plan, place: int, draws: TopicDraws) -> _SeedNumbers:
-    """Exact averages over all pairs of the words that a labelling keeps, with a bootstrap over topics and words."""
-    labelling = plan.labellings[place]
-    kept, weights = labelling.among_kept, draws.weights(labelling)
-    ready = [_ready(vectors, labelling, *each) for each in MEASURED]
-    words = MatchedWords(labelling, plan.pair_strata(place, WORD_FREQUENCY_LEVELS))
-    same, placed, matched = [], [], []
-    for each, (_, kind) in zip(ready, MEASURED, strict=True):
-        # This matrix of all pairs of words is not kept.
-        products = each @ each.T
-        same.append(products[kept.same_topic_pairs])
-        placed.append(placements(products, kept))
-        if kind == "cosine":
-            matched.append(words.averages(products))
-    averages = averages_of(ready, same, kept, weights)
-    return _SeedNumbers(
-        same=np.stack([each.same for each in averages]),
-        different=np.stack([each.different for each in averages]),
-        auc=np.stack(auc_replicates(placed, kept, weights)),
-        matched=matched,
-        balance=matched_word_co_occurrence(plan.co_occurrence, labelling, words),
-    )
-
-
-def _ready(
-    vectors: dict[str, np.ndarray], labelling: Labelling, variant: Variant, kind: Kind
-) -> Float[np.ndarray, "word width"]:
+def _ready(vectors: Vectors, labelling: Labelling, variant: Variant, kind: Kind) -> Float[np.ndarray, "kept width"]:
     """Vectors of the words that the labelling keeps, centred on their mean if asked for; see ``prepared``."""
     return prepared(vectors[variant.embedding][labelling.kept], kind, centred=variant.centred)
 
 
-def _contrasts_by_topic(
+def contrasts_by_topic(
     values: Sequence[Float[np.ndarray, "kept kept"]],
     plan: Plan,
     place: int,
     draws: TopicDraws,
-    settings: MeasureSettings,
     *,
     kept: Bool[np.ndarray, " word"] | None = None,
     counts: Float[np.ndarray, "kept kept"] | None = None,
-) -> list[list[Row]]:
-    """Contrasts of single topics, of matrices over the words that a labelling keeps, or over those given."""
+) -> list[list[TopicComparison]]:
+    """Comparisons of single topics, of matrices over the words that a labelling keeps, or over those given."""
     kept = plan.labellings[place].kept if kept is None else kept
     words = np.concatenate([np.ones((1, int(kept.sum()))), draws.words[:, kept]])
     return topic_contrasts(
@@ -198,23 +257,222 @@ def _contrasts_by_topic(
         Labelling(plan.labellings[place].membership[kept]),
         words,
         plan.strata(place)[kept],
-        settings.head_permutations,
+        plan.permutations,
         counts=counts,
         generator=generator(plan.seed, Purpose.PERMUTATION, place, 3),
     )
 
 
-def _tests(vectors: dict[str, np.ndarray], plan: Plan, place: int, permutations: int) -> list[Tested]:
-    """Tests of the difference under permutations of words of similar frequency, the same for all similarities."""
-    labelling, found = plan.labellings[place], list[Tested]()
-    stratum = plan.strata(place)[labelling.kept]
-    # As many at once as memory allows: permutations look up all of them together.
-    at_once = max(1, PRODUCTS // len(stratum) ** 2)
-    for start in range(0, len(MEASURED), at_once):
-        ready = [_ready(vectors, labelling, *each) for each in MEASURED[start : start + at_once]]
-        products, draw = [each @ each.T for each in ready], generator(plan.seed, Purpose.PERMUTATION, place)
-        found += similarity_tests(products, labelling.among_kept, stratum, permutations, generator=draw)
-    return found
+@dataclass(frozen=True)
+class SummaryTask:
+    """All shards of a model, added up."""
+
+    shards: tuple[Path, ...]
+    vectors: Path
+    plan: Path
+    words: tuple[str, ...]
+    """The names of the plan's vocabulary."""
+
+    measures: MeasureSettings
+
+    def measure(self) -> bytes:
+        """:class:`Summary`, as a file."""
+        plan = read_plan(self.plan)
+        shards = (unpacked(path, ShardSums) for path in self.shards)
+        totals = AttentionTotals(shards, self.measures.replicates, plan.seed)
+        return packed(AttentionSummary(totals, plan, self.measures).of(load_file(self.vectors), self.words))
+
+
+class AttentionSummary:
+    """Everything about attention, hidden states and co-occurrence of one model, from the sums of all its shards."""
+
+    def __init__(self, totals: AttentionTotals, plan: Plan, settings: MeasureSettings) -> None:
+        self.totals, self.plan, self.settings = totals, plan, settings
+
+    def of(self, vectors: Vectors, words: Sequence[str]) -> Summary:
+        """The numbers of each group of labellings.
+
+        vectors: ``matrix`` and ``layer``, a row for each word of the plan's vocabulary. words: their names.
+        """
+        examples = _named_examples(self.totals.examples.tolist(), words)
+        attention = over_groups(self.plan, lambda places: self._attention(places, examples))
+        tops = over_groups(self.plan, lambda places: self._top_pairs(places, vectors))
+        with_states = self._with_states(attention, self.totals.hidden) if self.totals.hidden else attention
+        groups = [structs.replace(group, top_pairs=top) for group, top in zip(with_states, tops, strict=True)]
+        sink = None if not self.totals.queries else (self.totals.sunk / self.totals.queries).tolist()
+        return Summary(sink, groups)
+
+    def _attention(self, places: tuple[int, ...], examples: Sequence[Sequence[list[str]]]) -> AttentionNumbers:
+        totals, plan, first = self.totals, self.plan, places[0]
+        labelling, tested = plan.labellings[first], plan.tested.index(first)
+        test, matched_p = attention_tests(
+            totals.pairs_by_distance,
+            labelling,
+            plan.strata(first),
+            plan.attention_strata[first],
+            self.settings.permutations,
+            generator=generator(plan.seed, Purpose.PERMUTATION, first),
+        )
+        seeds = seed_draws(plan, places, self.settings.replicates)
+        averages = np.stack([totals.averages(place) for place in places])
+        model, by_layer = averages.mean(axis=(3, 4)), averages.mean(axis=4)
+        kinds = (SAME_TOPIC, DIFFERENT_TOPIC)
+        tests = head_tests(totals.sums(first), totals.counts(first), totals.permuted[tested])
+        same, different = totals.matched_heads(tested)
+        sides = [seeds.average(model[:, :, kind]) for kind in kinds]
+        auc = seeds.average(np.stack([totals.auc(place) for place in places]))
+        counts = totals.counts(first).tolist()
+        by_topic = None
+        if self.settings.details and first in plan.widest:
+            sums, counted = pair_matrices(totals.pairs, labelling)
+            draws = word_draws(plan, first, self.settings.replicates)
+            [by_topic] = contrasts_by_topic([sums], plan, first, draws, counts=counted)
+
+        def head(layer: int, place: int) -> HeadComparison:
+            near = contrast(same[:, layer, place], different[:, layer, place])
+            one, other = (seeds.average(averages[:, :, kind, layer, place]) for kind in kinds)
+            return extended(
+                contrast(one, other, p=float(tests.together[layer, place])),
+                HeadComparison,
+                layer=layer + 1,
+                head=place + 1,
+                p_single=finite(tests.single[layer, place]),
+                q=finite(tests.rates[layer, place]),
+                matched=Ratio(ratio=near.ratio, low=near.low, high=near.high),
+                examples=examples[layer][place],
+            )
+
+        layers, heads = tests.single.shape
+        return AttentionNumbers(
+            attention=extended(
+                contrast(*sides, auc=auc, p=test.p),
+                AttentionComparison,
+                same_word=finite(model[:, 0, SAME_WORD].mean()),
+                pairs=PairCounts(
+                    same_word=counts[SAME_WORD], same=counts[SAME_TOPIC], different=counts[DIFFERENT_TOPIC]
+                ),
+            ),
+            by_layer=[
+                extended(
+                    contrast(*(seeds.average(by_layer[:, :, kind, layer]) for kind in kinds)),
+                    LayerAttention,
+                    layer=layer + 1,
+                )
+                for layer in range(layers)
+            ],
+            by_layer_head=[[head(layer, place) for place in range(heads)] for layer in range(layers)],
+            matched=self._matched(places, seeds, matched_p),
+            by_topic=by_topic,
+            compared={"attention": Comparable(sides[0], sides[1], auc, np.append(test.observed, test.permuted))},
+        )
+
+    def _matched(self, places: tuple[int, ...], seeds: SeedDraws, p: float) -> MatchedComparison:
+        plan, labellings = self.plan, [self.plan.labellings[place] for place in places]
+        averages = [self.totals.matched(place) for place in places]
+        without, balances = [], []
+        for place, labelling in zip(places, labellings, strict=True):
+            table = self.totals.pairs_by_distance.without_same_word().among(labelling.kept)
+            pairs = PairsInCells.of_positions(table, labelling, plan.attention_strata[place])
+            without.append(pairs.averages(table.sums))
+            # A pair that is not in the table of co-occurrence has place −1, and never co-occurs.
+            together = np.append(plan.co_occurrence.counts, 0.0)[plan.co_occurrence.places(table.first, table.second)]
+            balances.append(pairs.averages(table.counts * together / 2))
+        same, different = (
+            seeds.average(np.stack([getattr(each, side) for each in averages])) for side in ("same", "different")
+        )
+        compared = extended(
+            contrast(same, different, p=p),
+            MatchedComparison,
+            **mean_of_seeds(averages, "share"),
+            co_occurrence=Sides(**mean_of_seeds(balances, "same", "different")),
+        )
+        return with_topics(compared, same, different, without, labellings)
+
+    def _top_pairs(self, places: tuple[int, ...], vectors: Vectors) -> list[TopPairs]:
+        """A row of Table 2 for each variant."""
+        labellings = [self.plan.labellings[place] for place in places]
+        return compare_top_pairs(
+            self.totals.pairs,
+            labellings,
+            [[_every_word(vectors, each, variant) for each in labellings] for variant in VARIANTS],
+            number=top_pair_number(labellings[0]),
+            replicates=self.settings.replicates,
+            generator=generator(self.plan.seed, Purpose.BOOTSTRAP, 2, places[0]),
+        )
+
+    def _with_states(self, groups: Sequence[AttentionNumbers], sums: HiddenSums) -> list[AttentionNumbers]:
+        """The same with hidden states: each layer under each group's tested labelling."""
+        plan = self.plan
+        # Two words that are each in two passages or more always have a pair of places in different passages.
+        common = np.zeros(len(plan.tokens), dtype=bool)
+        common[sums.words[sums.passages >= 2]] = True
+        words, measures = np.flatnonzero(common), {}
+        for first, *_ in plan.groups:
+            measures[first] = _States(plan, first, plan.labellings[first].kept & common, self.settings)
+        for layer in range(sums.layers):
+            matrices = sums.similarities(layer, words, len(plan.tokens))
+            over_groups(plan, lambda places, matrices=matrices: measures[places[0]].add(matrices, words))  # type: ignore[misc]
+
+        def add_states(places: tuple[int, ...]) -> AttentionNumbers:
+            group, measure = groups[plan.groups.index(places)], measures[places[0]]
+            hidden, compared = measure.by_layer()
+            group = structs.replace(group, hidden=hidden, compared=group.compared | compared)
+            if places[0] not in plan.widest:
+                return group
+            best = int(np.argmax([each.centred_cosine.auc or 0.0 for each in hidden]))
+            matrix = sums.similarities(best, measure.words, len(plan.tokens))[STATES.index("centred_cosine")]
+            draws = word_draws(plan, places[0], self.settings.replicates)
+            [by_topic] = contrasts_by_topic([matrix], plan, places[0], draws, kept=measure.chosen)
+            return structs.replace(group, hidden_by_topic=by_topic, hidden_layer=best)
+
+        return over_groups(plan, add_states)
+
+
+class _States:
+    """Hidden states under one labelling, layer by layer."""
+
+    def __init__(self, plan: Plan, place: int, chosen: Bool[np.ndarray, " word"], settings: MeasureSettings) -> None:
+        """``chosen``: the labelling's words that have similarities."""
+        labelling, draws = plan.labellings[place], word_draws(plan, place, settings.replicates)
+        self.chosen, self.words = chosen, np.flatnonzero(chosen)
+        own = Labelling(labelling.membership & chosen[:, None])
+        self._numbers = Similarities(own.among_kept, TopicDraws(own, draws.topics, draws.words).weights(own))
+        self._tests: list[list[Tested]] = []
+        self._plan, self._place = plan, place
+
+    def add(self, matrices: Float[np.ndarray, "kind common common"], common: np.ndarray) -> None:
+        """Measure a layer's similarities, which are of the words ``common``."""
+        rows, plan = np.searchsorted(common, self.words), self._plan
+        own = [matrix[np.ix_(rows, rows)] for matrix in matrices]
+        for matrix in own:
+            self._numbers.add(matrix)
+        # All layers see the same permutations.
+        draw, stratum = generator(plan.seed, Purpose.PERMUTATION, self._place, 2), plan.strata(self._place)[self.chosen]
+        self._tests.append(similarity_tests(own, self._numbers.labelling, stratum, plan.permutations, generator=draw))
+
+    def by_layer(self) -> tuple[list[HiddenLayer], dict[str, Comparable]]:
+        """The comparisons of each layer, and the numbers by which two models are compared."""
+        averages, compared, layers = self._numbers.averages(), dict[str, Comparable](), list[HiddenLayer]()
+        observed = np.array([[test.observed for test in tests] for tests in self._tests])
+        permuted = np.array([[test.permuted for test in tests] for tests in self._tests])
+        together = np.stack(
+            [maximum_p(observed[:, [kind]], permuted[:, [kind]].transpose(2, 0, 1)) for kind in range(len(STATES))]
+        )
+        for layer, tests in enumerate(self._tests):
+            comparisons = {}
+            for kind, (name, test) in enumerate(zip(STATES, tests, strict=True)):
+                at = layer * len(STATES) + kind
+                numbers = Comparable(
+                    averages.same[at], averages.different[at], averages.auc[at], np.append(test.observed, test.permuted)
+                )
+                comparisons[name] = extended(
+                    contrast(numbers.same, numbers.different, auc=numbers.auc, p=test.p),
+                    LayerComparison,
+                    p_all_layers=finite(together[kind, layer, 0]),
+                )
+                compared[f"hidden {name} {layer}"] = numbers
+            layers.append(HiddenLayer(layer=layer, words=len(self.words), **comparisons))
+        return layers, compared
 
 
 def over_groups(plan: Plan, function: Callable[[tuple[int, ...]], T]) -> list[T]:
@@ -224,194 +482,8 @@ def over_groups(plan: Plan, function: Callable[[tuple[int, ...]], T]) -> list[T]
     """
     largest = sorted(plan.groups, key=lambda places: -len(plan.labellings[places[0]].same_topic_pairs[0]))
     with ThreadPoolExecutor(THREADS) as pool:
-        found = dict(zip(largest, pool.map(function, largest), strict=True))
-    return [found[places] for places in plan.groups]
-
-
-def attention_summary(totals: AttentionTotals, plan: Plan, settings: MeasureSettings, *, by_topic: bool = True) -> Row:
-    """For each group of labellings, what rows of probe.json hold about attention and hidden states.
-
-    Also the attention that sinks into the first token, and the pairs of words that each head connects most.
-    """
-    sink = None if not totals.queries else (totals.sunk / totals.queries).tolist()
-    groups = over_groups(plan, lambda places: _group(totals, plan, places, settings, by_topic))
-    if totals.hidden is not None:
-        for group, states in zip(groups, _hidden(totals, totals.hidden, plan, settings), strict=True):
-            group["hidden_by_layer"] = states["hidden_by_layer"]
-            group[COMPARED] |= states[COMPARED]
-            for topic, more in zip(group[BY_TOPIC] or (), states[BY_TOPIC] or (), strict=False):
-                topic |= more
-    return plain({"sink": sink, "examples": totals.examples.tolist(), "groups": groups})
-
-
-def _group(
-    totals: AttentionTotals, plan: Plan, places: tuple[int, ...], settings: MeasureSettings, single_topics: bool
-) -> Row:
-    first = places[0]
-    labelling = plan.labellings[first]
-    test, matched_p = attention_tests(
-        totals.pairs_by_distance,
-        labelling,
-        plan.strata(first),
-        plan.attention_strata[first],
-        settings.permutations,
-        generator=generator(plan.seed, Purpose.PERMUTATION, first),
-    )
-    seeds = _seed_draws(plan, places, settings)
-    averages = np.stack([totals.averages(place) for place in places])
-    model = averages.mean(axis=(3, 4))
-    kinds = (SAME_TOPIC, DIFFERENT_TOPIC)
-    tested = plan.tested.index(first)
-    tests = head_tests(totals.sums(first), totals.counts(first), totals.permuted[tested])
-    same, different = totals.matched_heads(tested)
-    sides = [seeds.average(model[:, :, kind]) for kind in kinds]
-    auc = seeds.average(np.stack([totals.auc(place) for place in places]))
-    attention = contrast(*sides, auc=auc, p=test.p)
-    by_topic = None
-    if single_topics and first in plan.widest:
-        sums, counts = pair_matrices(totals.pairs, labelling)
-        draws = _word_draws(plan, first, settings)
-        [found] = _contrasts_by_topic([sums], plan, first, draws, settings, counts=counts)
-        by_topic = [{"attention": each} for each in found]
-
-    def head(layer: int, head: int) -> Row:
-        found = contrast(
-            *(seeds.average(averages[:, :, kind, layer, head]) for kind in kinds), p=float(tests.together[layer, head])
-        )
-        alike = contrast(same[:, layer, head], different[:, layer, head])
-        return asdict(found) | {
-            "p_single": tests.single[layer, head],
-            "q": tests.rates[layer, head],
-            "matched": {name: getattr(alike, name) for name in ("ratio", "low", "high")},
-        }
-
-    layers, heads = tests.single.shape
-    by_layer = averages.mean(axis=4)
-    return {
-        RATIOS: {"attention": ratio_replicates(*sides).tolist()},
-        COMPARED: Comparable(sides[0], sides[1], auc, np.append(test.observed, test.permuted)).arrays("attention"),
-        BY_TOPIC: by_topic,
-        "hidden_by_layer": None,
-        "attention": {
-            **asdict(attention),
-            "same_word": float(model[:, 0, SAME_WORD].mean()),
-            "pairs": dict(zip(("same_word", "same", "different"), totals.counts(first).tolist(), strict=True)),
-        },
-        "attention_by_layer": [
-            asdict(contrast(*(seeds.average(by_layer[:, :, kind, layer]) for kind in kinds))) for layer in range(layers)
-        ],
-        "attention_by_layer_head": [[head(layer, place) for place in range(heads)] for layer in range(layers)],
-        "matched": _matched(totals, plan, places, seeds, matched_p),
-    }
-
-
-def _hidden(totals: AttentionTotals, sums: HiddenSums, plan: Plan, settings: MeasureSettings) -> list[Row]:
-    """For each group and layer: similarity of hidden states in different passages and, separately, within passages."""
-    # Two words that are each in two passages or more always have a pair of places in different passages.
-    common, permutations = sums.words[sums.passages >= 2], settings.head_permutations
-    measures = {
-        first: HiddenMeasure(
-            plan.labellings[first], plan.strata(first), common, _word_draws(plan, first, settings), permutations
-        )
-        for first, *_ in plan.groups
-    }
-
-    def layer(number: int) -> dict[int, HiddenLayer]:
-        similar = sums.similarities(number, common, len(plan.tokens))
-        return {
-            first: each.layer(similar, generator=generator(plan.seed, Purpose.PERMUTATION, first, 2))
-            for first, each in measures.items()
-        }
-
-    # As many layers at once as memory allows.
-    at_once = min(THREADS, max(1, PRODUCTS // max(len(STATES) * len(common) ** 2, 1)))
-    with ThreadPoolExecutor(at_once) as pool:
-        layers = list(pool.map(layer, range(sums.layers)))
-    return over_groups(
-        plan,
-        lambda places: _hidden_group(
-            totals, sums, plan, places[0], measures[places[0]], [each[places[0]] for each in layers], settings
-        ),
-    )
-
-
-def _hidden_group(
-    totals: AttentionTotals,
-    sums: HiddenSums,
-    plan: Plan,
-    first: int,
-    measure: HiddenMeasure,
-    layers: Sequence[HiddenLayer],
-    settings: MeasureSettings,
-) -> Row:
-    within, by_layer, arrays = totals.within(first), list[Row](), dict[str, np.ndarray]()
-    for layer, measured in enumerate(measure.by_layer(layers)):
-        found: Row = {"layer": layer, "words": len(measure.words), "within": {}}
-        for place, (kind, (compared, p_all_layers, comparable)) in enumerate(zip(STATES, measured, strict=True)):
-            found[kind] = asdict(compared) | {"p_all_layers": p_all_layers}
-            found["within"][kind] = asdict(contrast(within[:, 0, layer, place], within[:, 1, layer, place]))
-            arrays |= comparable.arrays(f"hidden {kind} {layer}")
-        by_layer.append(found)
-    by_topic = None
-    if first in plan.widest:
-        # In the layer that distinguishes topics best.
-        best = int(np.argmax([np.nan_to_num(each["centred_cosine"]["auc"] or 0.0) for each in by_layer]))
-        labelling = plan.labellings[first]
-        chosen = np.zeros(len(labelling.kept), dtype=bool)
-        chosen[measure.words] = True
-        similar = sums.similarities(best, measure.words, len(plan.tokens))[STATES.index("centred_cosine")]
-        draws = _word_draws(plan, first, settings)
-        [found_topics] = _contrasts_by_topic([similar], plan, first, draws, settings, kept=chosen)
-        by_topic = [{"hidden": each, "hidden_layer": best} for each in found_topics]
-    return {"hidden_by_layer": by_layer, COMPARED: arrays, BY_TOPIC: by_topic}
-
-
-def _matched(totals: AttentionTotals, plan: Plan, places: tuple[int, ...], seeds: SeedDraws, p: float) -> Row:
-    pairs = totals.pairs_by_distance
-    labellings = [plan.labellings[place] for place in places]
-    strata = [plan.attention_strata[place] for place in places]
-    found = [totals.matched(place) for place in places]
-    same = seeds.average(np.stack([each.same for each in found]))
-    different = seeds.average(np.stack([each.different for each in found]))
-    without = [matched_without_topics(pairs, *each) for each in zip(labellings, strata, strict=True)]
-    compared = with_topics(contrast(same, different, p=p), same, different, without, labellings)
-    balances = [
-        matched_co_occurrence(pairs, plan.co_occurrence, *each) for each in zip(labellings, strata, strict=True)
-    ]
-    return {
-        **asdict(compared),
-        **mean_of_seeds(found, "share"),
-        "co_occurrence": mean_of_seeds(balances, "same", "different"),
-    }
-
-
-def _word_draws(plan: Plan, place: int, settings: MeasureSettings) -> TopicDraws:
-    """The same draws for all seeds, variants, layers and thresholds, which then differ only in what is measured."""
-    draw = generator(plan.seed, Purpose.BOOTSTRAP, 0, 0)
-    return TopicDraws.draw(plan.labellings[place], settings.replicates, generator=draw)
-
-
-def _seed_draws(plan: Plan, places: Sequence[int], settings: MeasureSettings) -> SeedDraws:
-    """The same draws of LDA seeds for every number, at every threshold."""
-    draw = generator(plan.seed, Purpose.MEASURE, 0)
-    return SeedDraws.draw(len(places), settings.replicates, generator=draw)
-
-
-def top_co_occurring(pairs: PairTable, plan: Plan, task: EmbeddingTask) -> list[Row]:
-    """A row of Table 2 for each variant."""
-    stored = load_file(task.vectors)
-    labellings = [plan.labellings[place] for place in task.labellings]
-    vectors = [[_every_word(stored, each, variant) for each in labellings] for variant in VARIANTS]
-    draw = generator(plan.seed, Purpose.BOOTSTRAP, 2, task.labellings[0])
-    found = compare_top_pairs(
-        pairs,
-        labellings,
-        vectors,
-        number=top_pair_number(labellings[0]),
-        replicates=task.measures.replicates,
-        generator=draw,
-    )
-    return [asdict(each) for each in found]
+        results = dict(zip(largest, pool.map(function, largest), strict=True))
+    return [results[places] for places in plan.groups]
 
 
 def top_pair_number(labelling: Labelling) -> int:
@@ -420,62 +492,41 @@ def top_pair_number(labelling: Labelling) -> int:
     return PAPER_TOP_PAIRS.get(labelling.fraction or 0, words * (words - 1) // 2)
 
 
-def _every_word(
-    vectors: dict[str, np.ndarray], labelling: Labelling, variant: Variant
-) -> Float[np.ndarray, "word width"]:
+def _every_word(vectors: Vectors, labelling: Labelling, variant: Variant) -> Float[np.ndarray, "word width"]:
     """Vectors of all words of the plan, for cosines; centred, if asked for, on the mean of the labelling's words."""
-    found = vectors[variant.embedding].astype(np.float64)
-    return prepared(found - found[labelling.kept].mean(axis=0) if variant.centred else found, "cosine")
+    every = vectors[variant.embedding].astype(np.float64)
+    return prepared(every - every[labelling.kept].mean(axis=0) if variant.centred else every, "cosine")
+
+
+def _named_examples(
+    examples: Sequence[Sequence[Sequence[Sequence[float]]]], words: Sequence[str]
+) -> list[list[list[str]]]:
+    """For each layer and head, the pairs of words that it connects most."""
+    return [
+        [
+            [f"{words[int(one)]} {words[int(other)]}" for value, one, other in head[:SHOWN_PAIRS] if np.isfinite(value)]
+            for head in layer
+        ]
+        for layer in examples
+    ]
 
 
 def over_largest_threshold(
-    ratios: Sequence[dict[str, list[float | None]]], labellings: Sequence[Labelling]
-) -> list[Row | None]:
-    """How many times as large each labelling's ratios are as those of the largest threshold of the same assignment.
+    compared: Sequence[Mapping[str, Comparable]], labellings: Sequence[Labelling], place: int, variant: Variant
+) -> dict[str, Ratio] | None:
+    """How many times as large a labelling's ratios are as those of the largest threshold of the same assignment.
 
-    ``ratios`` has one entry per labelling: by measure, the replicates of its ratio, all under the same draws. The
-    result is None for the largest threshold itself, and for the user's own topics.
+    compared: for each labelling, numbers by measure, all under the same draws. There is nothing for the largest
+    threshold itself, and for the user's own topics.
     """
-    rows: list[Row | None] = []
-    for mine, labelling in zip(ratios, labellings, strict=True):
-        alike = [place for place, each in enumerate(labellings) if each.assignment == labelling.assignment]
-        largest = max(alike, key=lambda place: labellings[place].fraction or 0)
-        if labelling.fraction == labellings[largest].fraction:
-            rows.append(None)
-            continue
-        pairs = {name: (np.array(mine[name], float), np.array(ratios[largest][name], float)) for name in mine}
-        rows.append({name: ratio_of_ratios(*pair) for name, pair in pairs.items()})
-    return rows
-
-
-def plain(value: Any) -> Any:
-    """The same with None for whatever is not a finite number, as JSON needs it."""
-    if isinstance(value, dict):
-        return {name: plain(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def packed(value: Any, arrays: Mapping[str, np.ndarray]) -> bytes:
-    """Plain values and arrays as one safetensors file."""
-    said = json.dumps(plain(value), allow_nan=False)
-    return save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata={"value": said})
-
-
-def said_of(path: Path) -> dict[str, Any]:
-    """The plain values alone; none if there is no such file, or a damaged one."""
-    try:
-        with safe_open(path, framework="np") as file:
-            found = json.loads(file.metadata()["value"])
-    except (OSError, SafetensorError, ValueError, LookupError, TypeError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def unpacked(path: Path) -> tuple[Any, dict[str, np.ndarray]]:
-    """What ``packed`` made."""
-    with safe_open(path, framework="np") as file:
-        return json.loads(file.metadata()["value"]), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    own = labellings[place]
+    places = [at for at, each in enumerate(labellings) if each.assignment == own.assignment]
+    largest = max(places, key=lambda at: labellings[at].fraction or 0)
+    if own.fraction == labellings[largest].fraction:
+        return None
+    names = {kind: f"{kind} {variant.name}" for kind in KINDS} | {"attention": "attention"}
+    pairs = {measure: [compared[at][name] for at in (place, largest)] for measure, name in names.items()}
+    return {
+        measure: ratio_of_ratios(*(ratio_replicates(each.same, each.different) for each in pair))
+        for measure, pair in pairs.items()
+    }

@@ -6,14 +6,16 @@ Messages name a setting by its option on the command line.
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
+
+import msgspec
 
 from topicscope.errors import LARGEST_NUMBER, InputError, check_at_least, check_one_of, refuse
-from topicscope.scale import check_engine
 from topicscope.settings.text import Layout
 from topicscope.text.corpora import Corpus, open_corpus
+from topicscope.work import check_engine
 
 Assignment = Literal["one", "several"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
@@ -38,10 +40,6 @@ PAPER_WORDS = {
     "musicians": ("mozart", "beethoven", "schubert"),
     "mathematics": ("algebra", "arithmetic", "calculus"),
 }
-
-# Code of this package that can change the numbers for the same passages and topics: part of the key of all finished
-# work. It is listed here because work is named without torch.
-SOURCES = ("measure", "probing", "text", "randomness.py")
 
 
 def check_names(models: Sequence[str], revisions: Sequence[str]) -> None:
@@ -146,7 +144,15 @@ class TopicOptions:
             values = getattr(self, name)
             if len(set(values)) < len(values) or not (values or name == "fractions"):
                 raise refuse(f"--{name}", values, "give each value once")
-        self._refuse_what_says_nothing()
+
+        given = "--topics-from" if self.topics_from else "--word-topics" if self.word_topics else None
+        unused = () if given is None else OF_LDA if self.topics_from else (*OF_LDA, *OF_LABELS)
+        for name in unused:
+            if getattr(self, name) != getattr(TopicOptions, name):
+                option = f"--{name.replace('_', '-')}"
+                raise refuse(
+                    option, getattr(self, name), f"{given} brings topics that it does not change; leave it out"
+                )
 
     def check_files(self) -> None:
         """Refuse files that cannot be read."""
@@ -161,17 +167,6 @@ class TopicOptions:
             except OSError as error:
                 raise InputError(f"{option} {given} cannot be read ({error.strerror}): give {what}.") from None
 
-    def _refuse_what_says_nothing(self) -> None:
-        if not self.topics_from and not self.word_topics:
-            return
-        option = "--topics-from" if self.topics_from else "--word-topics"
-        for name in OF_LDA if self.topics_from else (*OF_LDA, *OF_LABELS):
-            if getattr(self, name) != getattr(TopicOptions, name):
-                given = f"--{name.replace('_', '-')}"
-                raise refuse(
-                    given, getattr(self, name), f"{option} brings topics that it does not change; leave it out"
-                )
-
 
 @dataclass(frozen=True, kw_only=True)
 class MeasureSettings:
@@ -184,7 +179,10 @@ class MeasureSettings:
     """Permutations of words in the tests of a model's numbers."""
 
     head_permutations: int = 999
-    """Permutations in the test over all layers and heads."""
+    """Permutations in the test over all layers and heads, and in those of hidden states and single topics."""
+
+    details: bool = True
+    """Also measure hidden states, single topics and the coherence of fitted topics."""
 
     def __post_init__(self) -> None:
         check_at_least("--replicates", self.replicates, 2)
@@ -205,13 +203,13 @@ class ProbeSettings:
     def __post_init__(self) -> None:
         check_at_least("--seed", self.seed, 0, LARGEST_NUMBER // MOST_FITS)
 
-    def table(self, corpus: Corpus | None = None) -> dict[str, Any]:
-        """As plain values, for JSON, by which folders of results are compared. Files count by their content.
+    def record(self, corpus: Corpus) -> "ProbeRecord":
+        """As probe-settings.json has them, by which folders of results are compared. Files count by their content.
 
-        corpus: the one that the settings name, if it is already open; then its content is read only once.
+        corpus: the one that the settings name.
         """
-        table = asdict(self)
-        table["text"]["corpus"] = f"{self.text.corpus} ({(corpus or self.text.open()).digest})"
+        table = msgspec.to_builtins(self, enc_hook=str)
+        table["text"]["corpus"] = f"{self.text.corpus} ({corpus.digest})"
         files = {"word_topics": self.topics.word_topics}
         if self.topics.topics_from:
             files["topics_from"] = self.topics.topics_from / "topics.safetensors"
@@ -219,9 +217,21 @@ class ProbeSettings:
             files["stop_words"] = Path(self.topics.stop_words)
         for name, path in files.items():
             if path:
-                digest = hashlib.sha256(path.read_bytes()).hexdigest()[:20]
-                table["topics"][name] = f"{path} ({digest})"
-        return table
+                table["topics"][name] = f"{path} ({hashlib.sha256(path.read_bytes()).hexdigest()[:20]})"
+        return msgspec.convert(table, ProbeRecord)
+
+
+Value = str | int | float | bool | list[str | float] | None
+
+
+class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A probe-settings.json: the settings of a study, by option."""
+
+    text: dict[str, Value]
+    topics: dict[str, Value]
+    measures: dict[str, Value]
+    dtype: str
+    seed: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,13 +253,7 @@ class Machine:
     address: str | None = None
     """A Ray cluster, HOST:PORT or auto, instead of a Ray on this machine; --out must be on a disk it shares."""
 
-    timeout: float | None = None
-    """Seconds that a piece of work (256 passages, or a threshold's embeddings) may take; it is tried three times."""
-
-    allow_bin: bool = False
-    """Load pickled weights (.bin, read with weights_only=True) where there are no safetensors."""
-
     def __post_init__(self) -> None:
         if self.batch is not None:
             check_at_least("--batch", self.batch, 1)
-        check_engine(self.engine, address=self.address, workers=self.workers, timeout=self.timeout)
+        check_engine(self.engine, address=self.address, workers=self.workers)

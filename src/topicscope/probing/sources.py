@@ -4,23 +4,19 @@ A model is a name on the Hugging Face hub, a folder, or the packaged default; it
 """
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from topicscope.errors import InputError
-from topicscope.files import expanded
+from topicscope.store import expanded
 from topicscope.text import hub
 from topicscope.text.tokenizers import MINILM, UNTRAINED, model_source
 
 INSTALL = 'pip install "topicscope[language]"'
-# What is fetched from a repository: settings, vocabularies, and weights of one kind.
-FILES = ("*.json", "*.txt", "*.model")
+# What is fetched from a repository: settings, vocabularies and weights. Pickled weights are never read.
+FILES, WEIGHTS = ("*.json", "*.txt", "*.model"), "*.safetensors"
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.*", "*.model")
-SAFE_WEIGHTS, PICKLED_WEIGHTS = "*.safetensors", "*.bin"
-# As transformers names them: other files, such as training_args.bin, are pickles too.
-PICKLED_MODEL = "pytorch_model*.bin"
 
 
 @dataclass(frozen=True)
@@ -38,9 +34,6 @@ class Source:
     untrained: bool
     """Whether it is the same architecture with freshly drawn weights."""
 
-    pickled: bool = False
-    """Whether weights are read from ``.bin``, because there are no safetensors and the user allowed it."""
-
     @property
     def tokenizer_folder(self) -> Path:
         """Where its tokenizer is: a checkpoint within a folder may use the folder's."""
@@ -52,38 +45,36 @@ class Source:
         """Identifies the model's content as it was when first asked for; it is passed on to other processes."""
         return model_digest(self)
 
-    @cached_property
-    def weights(self) -> str:
-        """Identifies the weights alone: checkpoints of one model may have the same weights and different settings."""
-        return model_digest(self, (SAFE_WEIGHTS, PICKLED_WEIGHTS))
 
-
-def model_digest(source: Source, patterns: Sequence[str] = ("config.json", SAFE_WEIGHTS, PICKLED_WEIGHTS)) -> str:
+def model_digest(source: Source) -> str:
     """Identifies the current content of a model's folder: its settings and, if trained, its weights."""
-    found = hashlib.sha256(b"untrained" if source.untrained else b"trained")
-    if source.untrained:
-        patterns = ("config.json",)
+    digest = hashlib.sha256(b"untrained" if source.untrained else b"trained")
+    patterns = ("config.json",) if source.untrained else ("config.json", WEIGHTS)
     for path in sorted({path for pattern in patterns for path in source.folder.glob(pattern)}):
-        found.update(f"{path.name} {path.stat().st_size}".encode())
+        digest.update(f"{path.name} {path.stat().st_size}".encode())
         with path.open("rb") as file:
-            found.update(hashlib.file_digest(file, "sha256").digest())
-    return found.hexdigest()[:20]
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:20]
 
 
-def find_model(name: str, *, revision: str = "", allow_bin: bool = False) -> Source:
+def find_model(name: str, *, revision: str = "") -> Source:
     """The folder of a model, fetched from the hub if it is missing and the hub can be reached."""
     untrained = name.startswith(UNTRAINED)
     plain = name.removeprefix(UNTRAINED)
     if not plain:
         raise InputError(f'model "{name}" has no name after the colon: give for example {UNTRAINED}{MINILM}.')
-    folder = _folder(plain, revision, weights=not untrained, allow_bin=allow_bin)
+    folder = _folder(plain, revision, weights=not untrained)
     if not (folder / "config.json").is_file():
         raise InputError(f"model {plain} has no config.json: give a folder saved by save_pretrained, or a hub name.")
-    pickled = not untrained and _needs_pickle(plain, folder, allow_bin=allow_bin)
-    return Source(name, revision, folder, untrained, pickled)
+    if not untrained and not any(folder.glob(WEIGHTS)):
+        raise InputError(
+            f"model {plain} has no .safetensors weights, and pickled ones could run code: save it again with "
+            "save_pretrained, or give another."
+        )
+    return Source(name, revision, folder, untrained)
 
 
-def _folder(name: str, revision: str, *, weights: bool, allow_bin: bool) -> Path:
+def _folder(name: str, revision: str, *, weights: bool) -> Path:
     if name == MINILM and revision:
         raise InputError(f"--revision {revision} is of no use for {name}, which has one: leave it out.")
     if name == MINILM or expanded(name).is_dir():
@@ -93,8 +84,7 @@ def _folder(name: str, revision: str, *, weights: bool, allow_bin: bool) -> Path
         return folder
     if Path(name).exists():
         raise InputError(f"model {name} is a file: give the folder that holds it, or a name on the hub.")
-    patterns = [*FILES, *([SAFE_WEIGHTS] if weights else []), *([PICKLED_WEIGHTS] if weights and allow_bin else [])]
-    return _from_hub(name, revision, patterns)
+    return _from_hub(name, revision, [*FILES, *([WEIGHTS] if weights else [])])
 
 
 def _from_hub(name: str, revision: str, patterns: list[str]) -> Path:
@@ -104,44 +94,25 @@ def _from_hub(name: str, revision: str, patterns: list[str]) -> Path:
         from huggingface_hub.errors import RevisionNotFoundError as NoRevisionError
     except ImportError:
         raise InputError(f"models on the hub need transformers, which is not installed: {INSTALL}.") from None
+    at = f"(revision {revision}) " if revision else ""
+    # A gated repository counts as one that is not found, and all as a fault of the system.
+    refused = {
+        HFValidationError: f"is neither a folder nor a possible name on the hub: give {MINILM}, a folder, or a name "
+        "such as google-bert/bert-base-uncased",
+        GatedRepoError: "is gated: ask for access on its page and log in, or give a folder",
+        RepositoryNotFoundError: f"is not on the hub: check the name, or give {MINILM} or a folder",
+        NoRevisionError: f"has no revision {revision}: give a branch, tag or commit of it",
+        Exception: f"{at}is not in the local cache and the hub cannot be reached: give {MINILM} or a local folder, or "
+        "connect to the network",
+    }
     try:
-        cached_only = not hub.reachable()
-        folder = snapshot_download(
-            name, revision=revision or None, allow_patterns=patterns, local_files_only=cached_only
+        cached = not hub.reachable()
+        return Path(
+            snapshot_download(name, revision=revision or None, allow_patterns=patterns, local_files_only=cached)
         )
-        return Path(folder)
-    except HFValidationError:
-        raise InputError(
-            f"model {name} is neither a folder nor a possible name on the hub: give {MINILM}, a folder, or a name "
-            "such as google-bert/bert-base-uncased."
-        ) from None
-    except GatedRepoError:
-        raise InputError(f"model {name} is gated: ask for access on its page and log in, or give a folder.") from None
-    except RepositoryNotFoundError:
-        raise InputError(f"model {name} is not on the hub: check the name, or give {MINILM} or a folder.") from None
-    except NoRevisionError:
-        raise InputError(f"--revision {revision} is not one of {name}'s: give a branch, tag or commit of it.") from None
-    except (OSError, ValueError):
-        raise InputError(
-            f"model {name}{f' (revision {revision})' if revision else ''} is not in the local cache and the hub cannot "
-            f"be reached: give {MINILM} or a local folder, or connect to the network."
-        ) from None
-
-
-def _needs_pickle(name: str, folder: Path, *, allow_bin: bool) -> bool:
-    """Whether weights must come from a pickle; refused unless allowed."""
-    if any(folder.glob(SAFE_WEIGHTS)):
-        return False
-    # Pickles are fetched from the hub only if they are allowed, so a name there may have some.
-    known = allow_bin or expanded(name).is_dir()
-    if known and not any(folder.glob(PICKLED_MODEL)):
-        raise InputError(f"model {name} has no weights: its folder must hold model.safetensors or pytorch_model.bin.")
-    if not allow_bin:
-        raise InputError(
-            f"model {name} has no .safetensors weights: convert it with save_pretrained, or allow pickled .bin weights "
-            "with --allow-bin if you trust their source."
-        )
-    return True
+    except (OSError, ValueError) as error:
+        why = next(sentence for kind, sentence in refused.items() if isinstance(error, kind))
+        raise InputError(f"model {name} {why}.") from None
 
 
 def has_tokenizer(folder: Path) -> bool:

@@ -6,11 +6,10 @@ topics, or those of a CSV file, make a :class:`Labelling`, on which every measur
 
 import csv
 import hashlib
-import json
 import math
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
@@ -18,20 +17,29 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Float32, Int, Int32, Int64
-from safetensors.numpy import load, load_file, save
-from scipy import sparse
+from msgspec import Struct, structs
+from safetensors.numpy import save
 from scipy.optimize import linear_sum_assignment
 
 from topicscope.errors import InputError, UnreadableError, check_at_least, import_for_language
-from topicscope.files import read_text, table_rows_of, table_text, write_atomically
+from topicscope.probing.packing import packed, unpacked
 from topicscope.probing.settings import PAPER_FRACTIONS, Assignment, TopicOptions
 from topicscope.probing.statistics.labelling import Labelling
 from topicscope.randomness import Purpose, generator
-from topicscope.records import FITTED, read_fitted_topics
-from topicscope.scale import Item, Report, code_digest, completed, versions
+from topicscope.records import FITTED, FittedTopicsFile, TopicFit
+from topicscope.store import (
+    read_struct,
+    read_tensors,
+    read_text,
+    struct_text,
+    table_rows_of,
+    table_text,
+    write_atomically,
+)
 from topicscope.text.stop_words import led_by_stop_words, stop_word_list
 from topicscope.text.tokens import Passages
 from topicscope.text.words import Words
+from topicscope.work import Report, Task, map_tasks
 
 # Passages looked at together: memory does not grow with the corpus.
 BLOCK = 10_000
@@ -45,16 +53,10 @@ KEPT_WORDS = (5, 10, 20)
 FEWEST_ARTICLES, FEWEST_WORDS = 20, 200
 # Words of several tokens that occur less often are left out: there are many, and LDA learns nothing from them.
 RARE = 5
-# How many words of each topic are judged, as is common, and by which coherences, with the words per window.
+# How many words of each topic are judged, as is common.
 TOP = 10
-COHERENCES = {"c_npmi": 10, "c_v": 110}
-# Documents whose windows are counted at once.
-COUNTED = 500
-# Added to the share of windows that two words are in together, which may be none.
-LEAST_SHARE = 1e-12
-# Part of a fit's key: code and packages that can change topics, or coherences, for the same words.
-SOURCES = ("probing/topics.py",)
-PACKAGES = ("numpy", "scipy", "tomotopy")
+# Part of a fit's key: to be raised when topics or coherences of the same words would change.
+VERSION = 2
 # Columns of a user's own topics.
 COLUMNS = ("word", "topic")
 # BERTopic's number for documents without a topic.
@@ -76,10 +78,10 @@ class Bags:
     @property
     def digest(self) -> str:
         """Identifies the content."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for array in (self.words, self.offsets, self.tokens):
-            found.update(np.ascontiguousarray(array).tobytes())
-        return found.hexdigest()[:20]
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()[:20]
 
     def documents(self) -> list[Int32[np.ndarray, " _"]]:
         """The words of each passage that has any."""
@@ -89,32 +91,28 @@ class Bags:
 def collect_bags(
     passages: Passages,
     words: Words,
-    *,
-    chosen: Int64[np.ndarray, " chosen"],
-    most_tokens: int,
+    sampled: Int64[np.ndarray, " sampled"],
     stop_words: frozenset[str],
-    shortest: int,
-    generator: np.random.Generator,
+    shortest: int = SHORTEST_WORD,
 ) -> Bags:
-    """The words of the chosen passages, or of a random part of them with at most ``most_tokens`` tokens."""
-    sampled = sample(chosen, passages.lengths[chosen], most_tokens, generator=generator)
+    """The words of these passages, without stop words and short ones."""
     blocks = np.split(sampled, range(BLOCK, len(sampled), BLOCK))
     seen = np.zeros(len(words.word), dtype=np.int64)
     for block in blocks:
-        found, _ = _occurrences(passages, words, block)
-        seen += np.bincount(found, minlength=len(seen))
+        numbers, _ = _occurrences(passages, words, block)
+        seen += np.bincount(numbers, minlength=len(seen))
     rare = (words.lengths > 1) & (seen < RARE)
     there = np.flatnonzero((seen > 0) & ~rare)
     kept = there[[len(name) >= shortest and name.lower() not in stop_words for name in words.named(there)]]
     place = words.places(kept)
-    numbers, lengths = [np.empty(0, dtype=np.int32)], [np.empty(0, dtype=np.int64)]
+    occurring, lengths = [np.empty(0, dtype=np.int32)], [np.empty(0, dtype=np.int64)]
     for block in blocks:
-        found, passage = _occurrences(passages, words, block)
-        inside = place[found] >= 0
-        numbers.append(place[found[inside]])
+        numbers, passage = _occurrences(passages, words, block)
+        inside = place[numbers] >= 0
+        occurring.append(place[numbers[inside]])
         lengths.append(np.bincount(passage[inside], minlength=len(block)))
     offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64)
-    return Bags(np.concatenate(numbers), offsets, kept.astype(np.int32), seen[kept])
+    return Bags(np.concatenate(occurring), offsets, kept.astype(np.int32), seen[kept])
 
 
 def sample(
@@ -158,49 +156,46 @@ class FittedTopics:
     counts: Int64[np.ndarray, " word"]
     """How often each word occurs in the text that was fitted."""
 
-    description: dict[str, Any]
+    about: TopicFit
     """Seed, log-likelihood per word, coherence, diversity, the tokenizer's and the text's digests."""
 
     @property
     def seed(self) -> int:
         """LDA's seed."""
-        return self.description["seed"]
+        return self.about.seed
 
     def top_words(self, count: int = 10) -> list[list[int]]:
         """Tokens of each topic's likeliest words."""
         return self.tokens[top_words(self.topic_word, count)].tolist()
 
 
-def fit_topics(
-    passages: Passages,
-    words: Words,
-    options: TopicOptions,
-    *,
-    folder: Path,
-    seeds: Sequence[int] = (0,),
-    halves: bool = True,
-    judged: bool = True,
-    workers: int = 1,
-    report: Report | None = None,
-) -> list[FittedTopics]:
-    """One fit for each seed, each in a separate process and on one thread, so that it repeats exactly.
+@dataclass(frozen=True)
+class Fitting:
+    """Where and how topics are fitted."""
 
-    halves: fit on one half of the articles, to measure on the other. The paper does not.
-    judged: measure c_npmi and c_v of each fit.
-    """
-    chosen = passages.for_topics if halves else np.arange(len(passages))
-    bags = collect_bags(
-        passages,
-        words,
-        chosen=chosen,
-        most_tokens=options.most_tokens,
-        stop_words=stop_word_list(options.stop_words, passages.description["language"]),
-        shortest=SHORTEST_WORD,
-        generator=generator(0, Purpose.DOCUMENTS),
-    )
+    folder: Path
+    """Where fits are kept."""
+
+    seeds: Sequence[int] = (0,)
+    halves: bool = True
+    """Fit on one half of the articles, to measure on the other. The paper does not."""
+
+    judged: bool = True
+    """Measure the coherence of each fit."""
+
+    workers: int = 1
+    report: Report | None = None
+
+
+def fit_topics(passages: Passages, words: Words, options: TopicOptions, fitting: Fitting) -> list[FittedTopics]:
+    """One fit for each seed, each on one thread, so that it repeats exactly."""
+    chosen, folder = passages.for_topics if fitting.halves else np.arange(len(passages)), fitting.folder
+    draw = generator(0, Purpose.DOCUMENTS)
+    sampled = sample(chosen, passages.lengths[chosen], options.most_tokens, generator=draw)
+    bags = collect_bags(passages, words, sampled, stop_word_list(options.stop_words, passages.about.language))
     topics = options.topics
     if topics is None:
-        check_enough(passages, len(bags.tokens), halves=halves)
+        check_enough(passages, len(bags.tokens), halves=fitting.halves)
         topics = fitting_topics(len(bags.tokens), len(bags.offsets) - 1)
     if len(bags.tokens) < topics:
         raise InputError(
@@ -210,35 +205,43 @@ def fit_topics(
     _tomotopy()
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"bags-{bags.digest}.safetensors"
-    write_atomically(path, save({name: np.ascontiguousarray(array) for name, array in vars(bags).items()}))
-    items = [
-        Item(
-            name=f"topics seed {seed}",
-            key={
-                "what": "topics",
-                "code": code_digest(SOURCES),
-                "packages": {name: versions()[name] for name in PACKAGES},
-                "bags": bags.digest,
-                "settings": [topics, options.iterations, seed, judged],
-            },
-            argument=(path, topics, options.iterations, seed, judged),
-            suffix=".safetensors",
+    write_atomically(path, packed(bags))
+    tasks = [
+        Task(
+            f"topics seed {seed}",
+            {"version": VERSION, "bags": bags.digest, "settings": [topics, options.iterations, seed, fitting.judged]},
+            (path, topics, options.iterations, seed, fitting.judged),
+            ".safetensors",
         )
-        for seed in seeds
+        for seed in fitting.seeds
     ]
-    done = completed(_fit, items, folder=folder, workers=workers, report=report)
-    fitted = [_restored(content) for _, content in sorted(done)]
-    about = {
-        "tokenizer": words.tokenizer.digest,
-        "tokenizer_name": words.tokenizer.name,
-        "merged": words.merged,
-        "several_tokens": passages.description["several_tokens"],
-        "corpus": passages.description["corpus"],
-        "passages": passages.digest,
-        "stop_words": options.stop_words,
-        "split": halves,
-    }
-    return [replace(one, description=one.description | about) for one in fitted]
+    map_tasks(_fit, tasks, folder, workers=fitting.workers, report=fitting.report)
+    about = TopicFit(
+        seed=0,
+        tokenizer=words.tokenizer.digest,
+        tokenizer_name=words.tokenizer.name,
+        merged=words.merged,
+        several_tokens=passages.about.several_tokens,
+        corpus=passages.about.corpus,
+        passages=passages.digest,
+        stop_words=options.stop_words,
+        split=fitting.halves,
+        topics=topics,
+        iterations=options.iterations,
+        words=len(bags.tokens),
+        passages_fitted=len(bags.documents()),
+        words_fitted=len(bags.words),
+    )
+    fits = [unpacked(task.path(folder), LDAFit) for task in tasks]
+    return [
+        FittedTopics(
+            bags.tokens,
+            fit.topic_word,
+            bags.counts,
+            structs.replace(about, seed=seed, **fit.quality, diversity=diversity(top_words(fit.topic_word))),
+        )
+        for seed, fit in zip(fitting.seeds, fits, strict=True)
+    ]
 
 
 def check_enough(passages: Passages, vocabulary: int, *, halves: bool) -> None:
@@ -259,7 +262,7 @@ def check_enough(passages: Passages, vocabulary: int, *, halves: bool) -> None:
     missing = [f"{there:,} {what} ({least:,} are needed)" for what, (there, least) in wanted.items() if there < least]
     if missing:
         raise InputError(
-            f'corpus = "{passages.description["source"]}" is too small to find topics in; it has '
+            f'corpus = "{passages.about.source}" is too small to find topics in; it has '
             f"{'; '.join(missing)}: give more text, or say with --topics and --fractions what to try all the same, "
             "or bring words with their topics with --word-topics."
         )
@@ -280,7 +283,9 @@ def fitting_fractions(vocabulary: int) -> tuple[float, ...]:
     exact = [(kept - 1) / vocabulary for kept in KEPT_WORDS]
     # Two digits, rounded up.
     digits = [1 - math.floor(math.log10(each)) for each in exact]
-    return tuple(math.ceil(each * 10**digit - 1e-9) / 10**digit for each, digit in zip(exact, digits, strict=True))
+    rounded = [math.ceil(each * 10**digit - 1e-9) / 10**digit for each, digit in zip(exact, digits, strict=True)]
+    # Of very few words, a fraction may not keep all.
+    return tuple(fraction for fraction in rounded if fraction < 1) or (0.5,)
 
 
 def label_fits(fits: Sequence[FittedTopics], options: TopicOptions) -> tuple[list[Labelling], list[str]]:
@@ -297,36 +302,33 @@ def label_fits(fits: Sequence[FittedTopics], options: TopicOptions) -> tuple[lis
             f"{len(fits[0].topic_word)} topics at thresholds {', '.join(f'{each:g}' for each in fractions)}, which "
             f"keep {counts} words per topic, for a vocabulary of {vocabulary:,} words"
         )
-    found: list[Labelling] = []
+    labellings: list[Labelling] = []
     useless: list[str] = []
     for fraction in fractions:
-        labelled = {
-            assignment: [label_words(fitted, fraction, assignment) for fitted in fits]
-            for assignment in options.assignments
-        }
-        for assignment, each in labelled.items():
-            if all(_has_pairs(labelling) for labelling in each):
-                found += each
+        for assignment in options.assignments:
+            own = [label_words(fitted, fraction, assignment) for fitted in fits]
+            if all(_has_pairs(labelling) for labelling in own):
+                labellings += own
             else:
                 useless.append(f"{fraction:g} ({assignment})")
-        topics = sum(len(fitted.topic_word) for fitted in fits)
-        empty = topics - sum(each.topics for each in labelled.get("one", []))
-        if "one" in labelled and empty:
-            notes.append(
-                f"at threshold {fraction:g}, {empty} of {topics} topics of LDA's {len(fits)} seeds have no word that "
-                "is likeliest in them, and are left out where a word has one topic"
-            )
-    if useless and found:
-        notes.append(f"left out, because no two words share a topic there or all do: threshold {', '.join(useless)}")
-    if not found:
+            topics = sum(len(fitted.topic_word) for fitted in fits)
+            empty = topics - sum(labelling.topics for labelling in own)
+            if assignment == "one" and empty:
+                notes.append(
+                    f"at threshold {fraction:g}, {empty} of {topics} topics of LDA's {len(fits)} seeds have no word "
+                    "that is likeliest in them, and are left out where a word has one topic"
+                )
+    if not labellings:
         raise InputError(
             f"no threshold of {', '.join(f'{each:g}' for each in fractions)} gives words that share a topic and words "
             f"that do not, with LDA's {vocabulary:,} words: give --fractions of {2 / vocabulary:.2g} or more, fewer "
             "--topics, or a larger corpus."
         )
+    if useless:
+        notes.append(f"left out, because no two words share a topic there or all do: threshold {', '.join(useless)}")
     # Labellings of the first LDA seed come first.
-    found.sort(key=lambda each: [one.seed for one in fits].index(each.seed or 0))
-    return found, notes
+    seeds = [fitted.seed for fitted in fits]
+    return sorted(labellings, key=lambda labelling: seeds.index(labelling.seed or 0)), notes
 
 
 def _has_pairs(labelling: Labelling) -> bool:
@@ -347,48 +349,40 @@ def topic_warnings(fits: Sequence[FittedTopics], words: Words) -> list[str]:
     ]
 
 
-def fit_lda(bags: Bags, topics: int, iterations: int, seed: int) -> FittedTopics:
+class LDAFit(Struct, frozen=True):
+    """One fit of LDA."""
+
+    topic_word: Float32[np.ndarray, "topic word"]
+    """P(word | topic)."""
+
+    quality: dict[str, float]
+    """Log-likelihood per word, and coherence if it was asked for and some topic has one."""
+
+
+def fit_lda(bags: Bags, topics: int, iterations: int, seed: int, *, judged: bool = False) -> LDAFit:
     """LDA by collapsed Gibbs sampling, on counts of words.
 
     Dirichlet parameters start at tomotopy's 0.1 (topics of a document; fitted every ten sweeps) and 0.01 (words).
     """
     tomotopy = _tomotopy()
-    documents = bags.documents()
     model = tomotopy.LDAModel(k=topics, seed=seed)
-    for document in documents:
+    for document in bags.documents():
         model.add_doc([str(word) for word in document.tolist()])
     model.train(iterations, workers=1)
     # tomotopy numbers words as they come.
     order = np.argsort([int(word) for word in model.used_vocabs])
     topic_word = np.array([model.get_topic_word_dist(topic) for topic in range(topics)], dtype=np.float32)
-    topic_word = np.ascontiguousarray(topic_word[:, order])
-    description = {
-        "seed": seed,
-        "topics": topics,
-        "iterations": iterations,
-        "words": len(bags.tokens),
-        "passages_fitted": len(documents),
-        "words_fitted": len(bags.words),
-        "log_likelihood_per_word": float(model.ll_per_word),
-        "diversity": diversity(top_words(topic_word)),
-    }
-    return FittedTopics(bags.tokens, topic_word, bags.counts, description)
+    quality = {"log_likelihood_per_word": float(model.ll_per_word)}
+    if judged:
+        # Of windows of ten words, as gensim's c_npmi.
+        score = tomotopy.coherence.Coherence(model, coherence="c_npmi", top_n=TOP).get_score()
+        quality |= {"c_npmi": score} if math.isfinite(score) else {}
+    return LDAFit(np.ascontiguousarray(topic_word[:, order]), quality)
 
 
 def _fit(work: tuple[Path, int, int, int, bool]) -> bytes:
     path, topics, iterations, seed, judged = work
-    bags = Bags(**load_file(path))
-    fitted = fit_lda(bags, topics, iterations, seed)
-    found = coherence(top_words(fitted.topic_word), bags.documents(), len(bags.tokens)) if judged else {}
-    arrays = {name: np.ascontiguousarray(getattr(fitted, name)) for name in FITTED}
-    return save(arrays, metadata={"description": json.dumps(fitted.description | found)})
-
-
-def _restored(content: bytes) -> FittedTopics:
-    # The header of a safetensors file: its length in eight bytes, then JSON.
-    size = int.from_bytes(content[:8], "little")
-    header = json.loads(content[8 : 8 + size])
-    return FittedTopics(**load(content), description=json.loads(header["__metadata__"]["description"]))
+    return packed(fit_lda(unpacked(path, Bags), topics, iterations, seed, judged=judged))
 
 
 def _tomotopy() -> Any:
@@ -435,23 +429,24 @@ def read_own_topics(path: Path, words: Words) -> tuple[Labelling, list[str], lis
     Also returned are the words that the tokenizer splits, and the topics that have no others: both are left out.
     """
     pairs = read_pairs(path)
-    found = {name: words.find(name) for name, _ in pairs}
+    numbers = {name: words.find(name) for name, _ in pairs}
     topics = list(dict.fromkeys(topic for _, topic in pairs))
-    kept = sorted({word for word in found.values() if word is not None})
+    kept = sorted({word for word in numbers.values() if word is not None})
     membership = np.zeros((len(kept), len(topics)), dtype=bool)
     for name, topic in pairs:
-        word = found[name]
-        if word is not None:
+        if (word := numbers[name]) is not None:
             membership[kept.index(word), topics.index(topic)] = True
     there = np.any(membership, axis=0)
     without = [topic for topic, has_words in zip(topics, there, strict=True) if not has_words]
     topics, membership = [topic for topic in topics if topic not in without], membership[:, there]
     if len(topics) < 2 or membership.sum(axis=0).max(initial=0) < 2:
         lost = f" (without {', '.join(without)}, whose words the tokenizer splits)" if without else ""
+        remedy = "" if len(words.lengths) > words.tokenizer.size else ", or --several-tokens to measure split words too"
         raise InputError(
             f"{path} has {len(topics)} topic{'' if len(topics) == 1 else 's'} with words that the tokenizer of "
             f'"{words.tokenizer.name}" keeps whole{lost}, of at most {membership.sum(axis=0).max(initial=0)} such '
-            "words: give two topics or more, one of them with two words or more, so that there are pairs to compare."
+            "words: give two topics or more, one of them with two words or more, so that there are pairs to compare"
+            f"{remedy}."
         )
     assignment: Assignment = "one" if (membership.sum(axis=1) == 1).all() else "several"
     labelling = Labelling(
@@ -461,7 +456,7 @@ def read_own_topics(path: Path, words: Words) -> tuple[Labelling, list[str], lis
         assignment=assignment,
         topic_names=tuple(topics),
     )
-    return labelling, sorted(name for name, word in found.items() if word is None), without
+    return labelling, sorted(name for name, word in numbers.items() if word is None), without
 
 
 def read_pairs(path: Path) -> list[tuple[str, str]]:
@@ -499,13 +494,13 @@ def word_topics(
     out: a CSV file to write, with the columns word and topic, as the probe reads it.
     """
     check_at_least("words", words, 1)
-    found = {str(topic): likeliest for topic, likeliest in _likeliest_words(model, words, names) if likeliest}
-    if not found:
+    topics = {str(topic): likeliest for topic, likeliest in _likeliest_words(model, words, names) if likeliest}
+    if not topics:
         raise InputError("The model has no topics with words: fit it first.")
     if out is not None:
-        rows = [{"word": word, "topic": topic} for topic, likeliest in found.items() for word in likeliest]
+        rows = [{"word": word, "topic": topic} for topic, likeliest in topics.items() for word in likeliest]
         write_atomically(Path(out), table_text(rows))
-    return found
+    return topics
 
 
 def _likeliest_words(model: Any, words: int, names: Any) -> Iterator[tuple[Any, list[str]]]:
@@ -546,40 +541,58 @@ def _likeliest_words(model: Any, words: int, names: Any) -> Iterator[tuple[Any, 
 def save_topics(fits: Sequence[FittedTopics], folder: Path) -> None:
     """Write ``topics.safetensors`` and ``topics.json``, for other models with the same tokenizer and for people."""
     arrays = {f"seed{one.seed}/{name}": getattr(one, name) for one in fits for name in FITTED}
-    about = {"fits": [one.description for one in fits], "quality": quality(fits)}
+    folder.mkdir(exist_ok=True)
     write_atomically(folder / "topics.safetensors", save(arrays))
-    write_atomically(folder / "topics.json", json.dumps(about, indent=1, ensure_ascii=False) + "\n")
+    about = FittedTopicsFile(fits=[one.about for one in fits], quality=quality(fits))
+    write_atomically(folder / "topics.json", struct_text(about))
 
 
-def load_topics(folder: Path, passages: Passages | None, words: Words) -> list[FittedTopics]:
-    """Read what ``save_topics`` wrote; refused if its words had other numbers.
-
-    passages: those to be measured, if they are already known.
-    """
+def read_topics(folder: Path) -> list[FittedTopics]:
+    """Read what ``save_topics`` wrote; refused in one sentence if its arrays do not fit each other."""
+    remedy = "give a folder with topics.safetensors and topics.json, as probe writes them"
+    path, fits = folder / "topics.safetensors", []
     try:
-        descriptions, arrays = read_fitted_topics(folder)
+        described = read_struct(folder / "topics.json", FittedTopicsFile, remedy).fits
+        arrays = read_tensors(path, remedy)
+        for about in described:
+            own = {name: arrays.get(f"seed{about.seed}/{name}") for name in FITTED}
+            whole = {name: each for name, each in own.items() if each is not None and each.dtype == FITTED[name]}
+            if len(whole) < len(FITTED):
+                raise UnreadableError(path, f"it lacks some of the numbers of seed {about.seed}", remedy)
+            words, topics, counts = (each.shape for each in whole.values())
+            if len(topics) != 2 or 0 in topics or not words == counts == topics[1:]:
+                raise UnreadableError(path, f"the arrays of seed {about.seed} have different lengths", remedy)
+            tokens = whole["tokens"]
+            if tokens[0] < 0 or not (tokens[1:] > tokens[:-1]).all():
+                raise UnreadableError(path, f"the words of seed {about.seed} are not in order", remedy)
+            fits.append(FittedTopics(**whole, about=about))
     except UnreadableError as error:
         raise InputError(
             f"{folder} has no fitted topics that can be read ({Path(str(error.path)).name}: {error.reason}): "
             f"{error.remedy}."
         ) from None
-    fits = [
-        FittedTopics(**{name: arrays[f"seed{one['seed']}/{name}"] for name in FITTED}, description=one)
-        for one in descriptions
-    ]
-    for about in (one.description for one in fits):
-        if about["tokenizer"] != words.tokenizer.digest:
+    return fits
+
+
+def load_topics(folder: Path, passages: Passages | None, words: Words) -> list[FittedTopics]:
+    """The topics of an earlier probe; refused if its words had other numbers.
+
+    passages: those to be measured, if they are already known.
+    """
+    fits = read_topics(folder)
+    for about in (one.about for one in fits):
+        if about.tokenizer != words.tokenizer.digest:
             raise InputError(
-                f'The topics in {folder} were fitted with the tokenizer of "{about["tokenizer_name"]}", which is not '
+                f'The topics in {folder} were fitted with the tokenizer of "{about.tokenizer_name}", which is not '
                 f'that of "{words.tokenizer.name}": fit them anew.'
             )
-        if about.get("merged", False) != words.merged:
+        if about.merged != words.merged:
             switch = "--merge-words" if not words.merged else "--no-merge-words"
             raise InputError(f"The topics in {folder} were fitted with {switch}: give it here too, or fit them anew.")
         if passages is None:
             continue
-        several = (about.get("several_tokens", False), passages.description["several_tokens"])
-        if any(several) and (several[0] != several[1] or about["passages"] != passages.digest):
+        several = (about.several_tokens, passages.about.several_tokens)
+        if any(several) and (several[0] != several[1] or about.passages != passages.digest):
             raise InputError(
                 f"The topics in {folder} have words of several tokens, which are numbered by their corpus: give it and "
                 "--several-tokens, or fit them anew."
@@ -594,11 +607,10 @@ def load_topics(folder: Path, passages: Passages | None, words: Words) -> list[F
 
 def quality(fits: Sequence[FittedTopics]) -> dict[str, float | None]:
     """Coherence and diversity, as means over seeds, and stability over seeds; None for what was not measured."""
-    kinds = ("c_npmi", "c_v", "diversity", "log_likelihood_per_word")
-    found = {kind: [one.description[kind] for one in fits if kind in one.description] for kind in kinds}
-    means: dict[str, float | None] = {
-        kind: float(np.mean(values)) if values else None for kind, values in found.items()
-    }
+    means: dict[str, float | None] = {}
+    for kind in ("c_npmi", "diversity", "log_likelihood_per_word"):
+        values = [value for one in fits if (value := getattr(one.about, kind)) is not None]
+        means[kind] = float(np.mean(values)) if values else None
     return means | {"stability": stability([np.array(one.top_words()) for one in fits])}
 
 
@@ -632,73 +644,3 @@ def stability(fits: Sequence[Int[np.ndarray, "topic top"]]) -> float | None:
         return None
     overlaps = [overlap(one, other) for one, other in combinations(fits, 2)]
     return float(np.mean([each[linear_sum_assignment(each, maximize=True)].mean() for each in overlaps]))
-
-
-def coherence(
-    top: Int[np.ndarray, "topic top"], documents: Sequence[Int[np.ndarray, " _"]], words: int
-) -> dict[str, float]:
-    r"""The measures c_npmi and c_v of top words over these documents, as gensim has them, averaged over topics.
-
-    With P(i) the share of windows that word i is in, P(i, j) that of both, and ε = 10⁻¹²,
-
-    .. math:: \operatorname{npmi}_{ij} = \log \frac{P(i, j) + ε}{P(i) P(j)} \Big/ -\log(P(i, j) + ε).
-
-    c_npmi is its mean over pairs of different words; c_v is the mean cosine of a word's vector of npmi with all words
-    and the sum of these vectors. A topic with a word that is in no document has no coherence. Measures that no topic
-    has are left out.
-    """
-    relevant, place = np.unique(top, return_inverse=True)
-    number = np.full(words, -1)
-    number[relevant] = np.arange(len(relevant))
-    place = place.reshape(top.shape)
-    rows, columns = np.broadcast_arrays(place[:, :, None], place[:, None, :])
-    different = ~np.eye(top.shape[1], dtype=bool)
-    found: dict[str, float] = {}
-    for kind, size in COHERENCES.items():
-        windows, together = 0, sparse.csr_array((len(relevant), len(relevant)))
-        # So many documents at once: windows take far more memory than words.
-        for start in range(0, len(documents), COUNTED):
-            some = [number[document] for document in documents[start : start + COUNTED]]
-            more, counts = window_counts(some, len(relevant), size)
-            windows, together = windows + more, together + counts
-        share = np.asarray(together[rows.ravel(), columns.ravel()]).reshape(rows.shape) / windows
-        alone = np.diagonal(share, axis1=1, axis2=2)
-        with np.errstate(all="ignore"):
-            npmi = np.log((share + LEAST_SHARE) / (alone[:, :, None] * alone[:, None])) / -np.log(share + LEAST_SHARE)
-            every = npmi.sum(axis=1)
-            lengths = np.linalg.norm(npmi, axis=2) * np.linalg.norm(every, axis=1)[:, None]
-            cosine = np.einsum("tij,tj->ti", npmi, every) / lengths
-        by_topic = npmi[:, different].mean(axis=1) if kind == "c_npmi" else cosine.mean(axis=1)
-        measured = by_topic[np.isfinite(by_topic)]
-        if len(measured):
-            found[kind] = float(measured.mean())
-    return found
-
-
-def window_counts(documents: Sequence[Int[np.ndarray, " _"]], words: int, size: int) -> tuple[int, sparse.csr_array]:
-    """How many windows there are, and in how many each two words are together; a word with itself, alone.
-
-    A window is so many words that follow each other, or a whole document that is not longer; −1 is no word. As gensim
-    counts, a word is gone from a window as soon as one of its occurrences has left it, until another one enters.
-    """
-    lengths = np.array([len(each) for each in documents])
-    number = np.maximum(lengths - size, 0) + 1
-    word = np.concatenate(documents)
-    document = np.repeat(np.arange(len(documents)), lengths)
-    position = np.arange(len(word)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    order = np.lexsort((position, document, word))
-    order = order[word[order] >= 0]
-    word, document, position = word[order], document[order], position[order]
-    # In the first window that has it, until the first of the word's occurrences from there on has left.
-    enters = np.maximum(position - size + 1, 0)
-    longest = int(lengths.max(initial=0)) + 1
-    code = (word * len(documents) + document) * longest
-    leaves = position[np.searchsorted(code + position, code + enters)] + 1
-    stays = np.minimum(leaves, number[document]) - enters
-    window = np.repeat((np.cumsum(number) - number)[document] + enters, stays)
-    window += np.arange(len(window)) - np.repeat(np.cumsum(stays) - stays, stays)
-    shape = (int(number.sum()), words)
-    inside = sparse.csr_array((np.ones(len(window)), (window, np.repeat(word, stays))), shape=shape)
-    # Several occurrences of a word count once.
-    inside.data[:] = 1
-    return shape[0], sparse.csr_array(inside.T @ inside)

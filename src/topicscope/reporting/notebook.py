@@ -1,14 +1,17 @@
 """Results in a notebook: short tables of runs and claims, and the whole page in a frame."""
 
 import html
-import math
 import sys
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from topicscope.reporting.rounding import claim_number, claim_text, readable
+import numpy as np
+
+from topicscope.measure.run import Run
+from topicscope.records import ClaimRecord, ProbeRow
+from topicscope.reporting.rounding import claim_text, readable
+from topicscope.reporting.verdicts import counts_text
+from topicscope.store import table_html
 
 HEIGHT = 900
 
@@ -32,55 +35,20 @@ class Shown:
         )
 
 
-def table_html(columns: Sequence[str], rows: Sequence[Sequence[Any]], caption: str) -> str:
-    """A table, everything in it escaped."""
-    head = "".join(f'<th scope="col" style="text-align: left">{html.escape(name)}</th>' for name in columns)
-    body = "".join(
-        "<tr>" + "".join(f'<td style="text-align: left">{html.escape(_text(cell))}</td>' for cell in row) + "</tr>"
-        for row in rows
-    )
-    return (
-        f"<table><caption>{html.escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    )
-
-
-def claims_html(rows: Sequence[Mapping[str, Any]], folder: str) -> str:
+def claims_html(claims: Sequence[ClaimRecord], folder: str) -> str:
     """Verdicts of all claims."""
-    counts = Counter(row["verdict"] for row in rows)
-    said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    cells = [
-        (row["verdict"], row["id"], row["statement"], claim_number(row["expected"]), claim_text(row)) for row in rows
-    ]
-    columns = ("verdict", "claim", "statement", "expected", "measured [95 % interval]")
-    return table_html(columns, cells, f"{len(rows)} claims in {folder}: {said or 'none'}")
+    cells = [(claim.verdict, claim.id, claim.statement, claim.rule, claim_text(claim)) for claim in claims]
+    columns = ("verdict", "claim", "statement", "rule", "measured [95 % interval]")
+    return table_html(columns, cells, f"{len(claims)} claims in {folder}: {counts_text(claims) or 'none'}")
 
 
-def probe_html(rows: Sequence[Mapping[str, Any]], folder: str) -> str:
+def probe_html(rows: Sequence[ProbeRow], folder: str) -> str:
     """Table 1 with intervals."""
     from topicscope.reporting.page.probes import table_row
 
     columns = ("model", "fraction", "assignment", "embedding", "centred", "cosine", "dot product", "attention")
-    shown = [table_row(dict(row)) for row in rows]
-    cells = [[row[name] for name in columns] for row in shown]
+    cells = [[cells[name] for name in columns] for cells in map(table_row, rows)]
     return table_html(columns, cells, f"same- over different-topic averages in {folder}; * p < 0.05")
-
-
-def run_html(folder: str, rows: Sequence[Mapping[str, Any]], total: int) -> str:
-    """The last row of the metrics, and the loss as a curve."""
-    if not rows:
-        return f"<p>{html.escape(folder)}: nothing is logged yet.</p>"
-    last = rows[-1]
-    cells = [
-        ("step", f"{last['step']:,} of {total:,}"),
-        ("loss", last["loss"]),
-        ("held-out loss", last["validation_loss"]),
-        *(
-            (f"norm of {name}", ", ".join(readable(each, 5) for each in values))
-            for name, values in last["norm"].items()
-        ),
-    ]
-    losses = [float(row["loss"]) for row in rows]
-    return table_html(("quantity", "value"), cells, f"run {folder}") + curve_svg(losses, "loss over steps")
 
 
 def in_notebook() -> bool:
@@ -89,20 +57,20 @@ def in_notebook() -> bool:
     return IPython is not None and getattr(IPython.get_ipython(), "kernel", None) is not None
 
 
-def live_html(rows: Sequence[Mapping[str, Any]], done: int, total: int) -> str:
+def live_html(run: Run, total: int) -> str:
     """A run while it is trained: how far it is, the loss, and the norms of W^V, W^K and W^Q as they grow."""
-    said = f"<p>step {done:,} of {total:,}</p>"
-    if len(rows) < 2:
-        return said
-    lines = {"loss": [float(row["loss"]) for row in rows]}
+    progress = f"<p>step {run.steps[-1]:,} of {total:,}</p>"
+    if len(run.steps) < 2:
+        return progress
+    lines = {"loss": run.metrics["loss"][0]}
     for name, symbol in (("value", "W^V"), ("key", "W^K"), ("query", "W^Q")):
-        lines[f"‖{symbol}‖"] = [math.hypot(*row["norm"][name]) for row in rows]
+        lines[f"‖{symbol}‖"] = np.linalg.norm(run.metrics[f"norm/{name}"][0], axis=1)
     cells = "".join(
-        f"<tr><th scope='row'>{html.escape(name)}</th><td>{curve_svg(values, name)}</td>"
-        f"<td>{readable(values[0])} → {readable(values[-1])}</td></tr>"
+        f"<tr><th scope='row'>{html.escape(name)}</th><td>{curve_svg(values.tolist(), name)}</td>"
+        f"<td>{readable(float(values[0]))} → {readable(float(values[-1]))}</td></tr>"
         for name, values in lines.items()
     )
-    return f"{said}<table>{cells}</table>"
+    return f"{progress}<table>{cells}</table>"
 
 
 def curve_svg(values: Sequence[float], label: str) -> str:
@@ -118,7 +86,3 @@ def curve_svg(values: Sequence[float], label: str) -> str:
         f'<svg role="img" aria-label="{said}" width="{CURVE_WIDTH}" height="{CURVE_HEIGHT}">'
         f'<polyline points="{points}" fill="none" stroke="#0072b2" stroke-width="2"/></svg>'
     )
-
-
-def _text(cell: Any) -> str:
-    return claim_number(cell) if cell is None or isinstance(cell, float) else str(cell)

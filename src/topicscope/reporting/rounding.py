@@ -2,10 +2,12 @@
 
 import math
 import re
-from collections.abc import Mapping
-from typing import Any, SupportsFloat
+from typing import SupportsFloat
 
-from topicscope.records import SIGNIFICANT
+from topicscope.records import SIGNIFICANT, ClaimRecord, ClaimRowRecord, Comparison
+
+Measured = ClaimRecord | ClaimRowRecord
+MILLION = 1_000_000
 
 # Decimals, at most: a narrower interval is shown as one of width 0.
 MOST = 6
@@ -57,23 +59,46 @@ def _plain(value: float, digits: int) -> str:
     return f"{round(value, digits) + 0.0:.{digits}f}"
 
 
-def comparison_text(comparison: Mapping[str, Any], *, no_ratio: str = "Δ", mark: str = "") -> str:
+def comparison_text(comparison: Comparison, *, no_ratio: str = "Δ", mark: str = "") -> str:
     """Same- over different-topic average with its interval; their difference where there is no ratio.
 
-    comparison: one in a row of probe.json. no_ratio: the text before a difference.
+    no_ratio: the text before a difference.
     """
-    for name, ends, before in (
-        ("ratio", ("low", "high"), ""),
-        ("difference", ("difference_low", "difference_high"), f"{no_ratio} "),
-    ):
-        if (value := comparison.get(name)) is not None:
-            return before + with_interval(value, *(comparison.get(end) for end in ends), mark=mark)
+    if comparison.ratio is not None:
+        return with_interval(comparison.ratio, comparison.low, comparison.high, mark=mark)
+    if comparison.difference is not None:
+        ends = comparison.difference_low, comparison.difference_high
+        return f"{no_ratio} {with_interval(comparison.difference, *ends, mark=mark)}"
     return NOTHING
 
 
-def is_significant(comparison: Mapping[str, Any]) -> bool:
+def is_significant(comparison: Comparison) -> bool:
     """Whether its difference is distinguished from chance."""
-    return comparison.get("p") is not None and bool(comparison["p"] < SIGNIFICANT)
+    return comparison.p is not None and comparison.p < SIGNIFICANT
+
+
+def number_text(
+    value: SupportsFloat | None, low: float | None = None, high: float | None = None, *, percent: bool = False
+) -> str:
+    """A number with its interval, to at most four digits, for sentences: ``0.51 [0.48, 0.55]``, ``51 % [48, 55 %]``."""
+    if value is None or not math.isfinite(float(value)):
+        return NOTHING
+    scale, unit = (100.0, " %") if percent else (1.0, "")
+    number = scale * float(value)
+    if low is None or high is None or math.isclose(low, high, rel_tol=1e-9):
+        return f"{_brief(number)}{unit}"
+    ends = (scale * low, scale * high)
+    if abs(number) >= MILLION:
+        return number_text(number / MILLION, ends[0] / MILLION, ends[1] / MILLION) + f" million{unit}"
+    largest = max(abs(number), *map(abs, ends))
+    digits = max(min(decimals(ends[1] - ends[0]), 3 - math.floor(math.log10(largest))), 0)
+    shown, first, last = (_plain(each, digits).replace("-", "−") for each in (number, *ends))
+    return f"{shown}{unit}" if first == last else f"{shown}{unit} [{first}, {last}{unit}]"
+
+
+def _brief(number: float) -> str:
+    text = f"{number:,.0f}" if abs(number) >= 1000 or number.is_integer() else readable(number, 3)
+    return text.replace("-", "−")
 
 
 def claim_number(value: float | int | str | None) -> str:
@@ -83,13 +108,13 @@ def claim_number(value: float | int | str | None) -> str:
     return powers(value) if isinstance(value, str) else readable(value, 5)
 
 
-def claim_interval(row: Mapping[str, Any]) -> str:
-    """The 95 % interval of a row of claims.json; empty if there is none."""
-    if row.get("low") is None or row.get("high") is None:
+def claim_interval(record: Measured) -> str:
+    """The 95 % interval of a claim or of one of its rows; empty if there is none."""
+    if record.low is None or record.high is None:
         return ""
-    return f"[{claim_number(row['low'])}, {claim_number(row['high'])}]"
+    return f"[{claim_number(record.low)}, {claim_number(record.high)}]"
 
 
-def claim_text(row: Mapping[str, Any]) -> str:
-    """What a claim measured, with its interval if there is one."""
-    return f"{claim_number(row['measured'])} {claim_interval(row)}".rstrip()
+def claim_text(record: Measured) -> str:
+    """What a claim, or one of its rows, measured, with its interval if there is one."""
+    return f"{claim_number(record.measured)} {claim_interval(record)}".rstrip()

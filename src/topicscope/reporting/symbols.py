@@ -1,13 +1,9 @@
-"""The paper's symbols: plain text such as ``W^E⊤W^E`` or ``p_c`` becomes MathML on a page, mathtext in figures.
-
-Prose of our own may also hold LaTeX between dollar signs; text from outside never does.
-"""
+"""The paper's symbols: plain text such as ``W^E⊤W^E`` or ``p_c`` becomes MathML on a page, mathtext in figures."""
 
 import itertools
 import re
 from functools import lru_cache
 
-from latex2mathml.converter import convert
 from markupsafe import Markup, escape
 
 from topicscope.reporting.rounding import powers
@@ -22,32 +18,20 @@ LOW = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 ATOM = r"[Wb]\^(?:pred|[A-Z](?![a-z]))⊤?|\b[pd]_[a-z]\b|(?<![^\W\d_])[αβγδεηλμστ]\u0302?[₀-₉]?|\bc[₀-₉]"
 ATOMS = re.compile(ATOM)
 SYMBOLS = re.compile(rf"(?:{ATOM})(?: ?(?:{ATOM}))*")
-FORMULA = re.compile(r"\$([^$]+)\$")
 
 # Characters that a line break must not separate from a formula before them.
 CLOSING = re.compile(r"[,.;:)!?’'”]+")
 
 
+@lru_cache(maxsize=4096)
 def typeset(text: object) -> Markup:
-    """Plain text for HTML: escaped, its symbols as MathML."""
-    plain = powers(str(text))
-    pieces: list[Markup] = []
-    at = 0
+    """Plain text for HTML: escaped, its symbols as MathML; a formula and the comma after it stay on one line."""
+    plain, pieces, at = powers(str(text)), list[Markup](), 0
     for found in SYMBOLS.finditer(plain):
-        pieces += [escape(plain[at : found.start()]), mathml(_latex(found[0]))]
+        formula = Markup("<math>{}</math>").format(Markup("").join(map(_mathml, ATOMS.findall(found[0]))))
+        pieces += [escape(plain[at : found.start()]), formula]
         at = found.end()
-    return _joined([*pieces, escape(plain[at:])])
-
-
-@lru_cache(maxsize=1024)
-def prose(text: str) -> Markup:
-    """Text of our own for HTML: between dollar signs is LaTeX, and everything else is as in ``typeset``."""
-    pieces = FORMULA.split(text)
-    return _joined([mathml(piece) if place % 2 else typeset(piece) for place, piece in enumerate(pieces)])
-
-
-def _joined(pieces: list[Markup]) -> Markup:
-    """Pieces in a row; a formula and the comma after it stay on one line."""
+    pieces.append(escape(plain[at:]))
     for place, (formula, after) in enumerate(itertools.pairwise(pieces)):
         if formula.endswith("</math>") and (closing := CLOSING.match(after)):
             pieces[place] = Markup('<span class="whole">{}{}</span>').format(formula, closing[0])
@@ -57,28 +41,36 @@ def _joined(pieces: list[Markup]) -> Markup:
 
 def mathtext(text: str) -> str:
     """Plain text for a figure: its symbols between dollar signs; text with dollar signs of its own stays as it is."""
-    return text if "$" in text else SYMBOLS.sub(lambda found: f"${_latex(found[0])}$", powers(text))
+    if "$" in text:
+        return text
+    return SYMBOLS.sub(lambda found: f"${''.join(map(_latex, ATOMS.findall(found[0])))}$", powers(text))
 
 
-@lru_cache(maxsize=1024)
-def mathml(latex: str) -> Markup:
-    """A formula for HTML."""
-    # An operator would have room on both sides: the sign of a transpose is a letter.
-    plain = convert(latex).replace(' xmlns="http://www.w3.org/1998/Math/MathML"', "")
-    return Markup(plain.replace("<mo>&#x022A4;</mo>", "<mi>&#x022A4;</mi>"))  # noqa: S704 made from our own LaTeX or from symbols that the pattern knows
+def _parts(atom: str) -> tuple[str, str, str]:
+    """A letter, what is above it, what is below it: ``("W", "E⊤", "")``, ``("λ", "", "1")``; a hat stays a hat."""
+    for mark in "^_":
+        if mark in atom:
+            letter, _, rest = atom.partition(mark)
+            return (letter, rest, "") if mark == "^" else (letter, "", rest)
+    low = atom[-1].translate(LOW)
+    return atom[0], "\u0302" * ("\u0302" in atom), low if low.isdigit() else ""
 
 
-def _latex(plain: str) -> str:
-    """``W^E⊤W^E`` as LaTeX."""
-    return "".join(_atom(part) for part in ATOMS.findall(plain))
+def _mathml(atom: str) -> Markup:
+    letter, up, low = _parts(atom)
+    base = Markup("<mi>{}</mi>").format(letter)
+    if up == "\u0302":
+        base, up = Markup('<mover accent="true">{}<mo>^</mo></mover>').format(base), ""
+    if up:
+        name, turned = up.rstrip("⊤"), Markup("<mi>⊤</mi>") if "⊤" in up else ""
+        return Markup("<msup>{}<mrow><mi>{}</mi>{}</mrow></msup>").format(base, name, turned)
+    return Markup("<msub>{}<mi>{}</mi></msub>").format(base, low) if low else base
 
 
-def _atom(plain: str) -> str:
-    head, mark, rest = plain.partition("^") if "^" in plain else plain.partition("_")
-    if mark:
-        upper = {"pred": r"\mathrm{pred}"}.get(rest, rest.replace("⊤", r"\top"))
-        return f"{head}{mark}{{{upper}}}"
-    letter, low = plain[0], plain[-1].translate(LOW)
+def _latex(atom: str) -> str:
+    letter, up, low = _parts(atom)
     symbol = GREEK.get(letter, letter)
-    hatted = rf"\hat{{{symbol}}}" if "\u0302" in plain else f"{{{symbol}}}"
-    return hatted + (f"_{low}" if low.isdigit() else "")
+    if up == "\u0302":
+        symbol, up = rf"\hat{{{symbol}}}", ""
+    above = {"pred": r"\mathrm{pred}"}.get(up, up.replace("⊤", r"\top"))
+    return f"{{{symbol}}}" + (f"^{{{above}}}" if up else "") + (f"_{{{low}}}" if low else "")

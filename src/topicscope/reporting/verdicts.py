@@ -1,20 +1,22 @@
-"""What all claims together say: counts by source, the findings, and what does not hold and why.
+"""What all claims together say: counts, what does not hold and why, and the same as LaTeX and as a table.
 
-Everything is a function of the rows of claims.json, so that the terminal, LaTeX and the documents say the same.
+Everything is a function of the records of claims.json, so that the terminal, LaTeX, the page and the documents agree.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import Any
 
-from topicscope.files import Row
-from topicscope.reporting.rounding import NOTHING, claim_number, powers, readable
+import msgspec
+
+from topicscope.records import ClaimRecord, SourceGroup, Verdict
+from topicscope.reporting.rounding import powers, readable
 
 # Whose a claim is, and why one does not hold, in words.
 KINDS = {
-    "paper": "the paper's",
-    "elsewhere": "the paper's, on another model or corpus",
-    "ours": "ours",
+    "paper": "the paper's claims",
+    "elsewhere": "the paper's on another model or corpus",
+    "ours": "ours, beside them",
     "check": "checks, not counted",
 }
 CAUSES = {
@@ -24,230 +26,179 @@ CAUSES = {
     "power": "too few runs to tell",
     "unknown": "not explained",
 }
+# The same, counted.
+COUNTED = {
+    "error": ("error in the paper", "errors in the paper"),
+    "wording": ("matter of wording", "matters of wording"),
+    "settings": ("matter of settings", "matters of settings"),
+    "power": ("with too few runs to tell", "with too few runs to tell"),
+    "unknown": ("not explained", "not explained"),
+}
 # Each verdict, in words for one claim and for several.
-VERDICTS = {
+VERDICTS: dict[Verdict, tuple[str, str]] = {
     "holds": ("holds", "hold"),
     "fails": ("fails", "fail"),
     "undecided": ("is undecided", "are undecided"),
-    "not run": ("is not run", "are not run"),
+    "not run": ("was not run", "were not run"),
 }
-# Sources that are reported together, in the paper's order; an unknown source has its own line.
-GROUPS = {
-    "Lemma 1, Theorems 1 to 3, remarks, §3.1, §5.3, §6.1, D.4": (
-        "Lemma 1", "Theorem 1", "Theorem 2", "Theorem 3", "Remark 1", "Remark 2", "Remark 3", "Remark 4", "Remark 5",
-        "Remark 7", "Remark 8", "§3.1", "§5.3", "§6.1", "D.4",
-    ),
-    "Figures 6 to 9 (landscapes)": ("Figure 6", "Figure 7", "Figure 8", "Figure 9"),
-    "Figure 1, §4 (embeddings)": ("Figure 1", "§4"),
-    "Figures 2 and 10 (W^V)": ("Figure 2", "Figure 10"),
-    "Figure 4, §8.1 (two stages)": ("Figure 4", "§8.1"),
-    "Table 3, Assumption 2 (attention)": ("Table 3", "Assumption 2"),
-    "§2, §5.2 (what a part costs)": ("§2", "§5.2"),
-    "§2.3 (other documents)": ("§2.3",),
-    "§3.2 (masking)": ("§3.2",),
-    "Figure 5 (two stages on Wikipedia)": ("Figure 5",),
-    "Figure 3, Tables 1, 2, 5, §1, §8.2 (language models)": (
-        "Figure 3", "Table 1", "Table 2", "Table 5", "§1", "§8.2",
-    ),
-}  # fmt: skip
 # Letters and symbols of statements, as LaTeX has them.
 LATEX_LETTERS = {each: rf"\{each}" for each in "&%$#_{}"} | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}"}
 LATEX_SYMBOLS = {
     "§": r"\S{}", "−": "$-$", "⊤": r"${}^{\top}$", "‖": r"$\|$", "√": r"$\surd{}$", "×": r"$\times{}$",
     "→": r"$\to{}$", "≥": r"$\ge{}$", "≤": r"$\le{}$", "±": r"$\pm{}$", "…": r"\dots{}", "⁻": "${}^{-}$",
-    "α": r"$\alpha{}$", "β": r"$\beta{}$", "ε": r"$\varepsilon{}$", "λ": r"$\lambda{}$", "τ": r"$\tau{}$",
-    "Δ": r"$\Delta{}$", "·": r"$\cdot{}$", "–": "--",
+    "α": r"$\alpha{}$", "β": r"$\beta{}$", "ε": r"$\varepsilon{}$", "η": r"$\eta{}$", "λ": r"$\lambda{}$",
+    "τ": r"$\tau{}$", "Δ": r"$\Delta{}$", "·": r"$\cdot{}$", "–": "--",
     **{letter: f"${{}}_{{{place}}}$" for place, letter in enumerate("₀₁₂₃₄₅₆₇₈₉")},
     **{letter: f"${{}}^{{{place}}}$" for place, letter in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Finding:
-    """A sentence that rests on some claims: it is used if they have these verdicts."""
-
-    title: str
-    claims: Mapping[str, str]
-    """Claims and the verdicts that the sentence needs."""
-
-    said: str
-    """The sentence, with ``{id}`` for what a claim measured, ``{id|name}`` for a detail, and ``%`` after a share."""
+def counts(records: Sequence[ClaimRecord]) -> dict[Verdict, int]:
+    """How many claims have each verdict, the verdicts that none has left out."""
+    numbers = {verdict: sum(record.verdict == verdict for record in records) for verdict in VERDICTS}
+    return {verdict: number for verdict, number in numbers.items() if number}
 
 
-FINDINGS = (
-    Finding(
-        "The loss decides whether training is two-stage.",
-        {"figure4/loss-decides": "holds", "figure4/two-stages": "holds"},
-        "Among settings in which attention takes off, {figure4/loss-decides|squared}% are two-stage with the squared "
-        "loss and {figure4/loss-decides|cross_entropy}% with cross-entropy.",
-    ),
-    Finding(
-        "SGD converges to Theorem 2's block, Adam to another optimum.",
-        {"figure2/squared-sgd/theorem2": "holds", "figure2/squared-adam/theorem2": "fails"},
-        "With the squared loss W^V ends {figure2/squared-sgd/theorem2}% of Theorem 2's contrast away from it under SGD "
-        "and {figure2/squared-adam/theorem2}% under Adam, which reaches the optimum of finite documents.",
-    ),
-    Finding(
-        "Jointly trained, the squared loss leaves the block for a diagonal.",
-        {"figure10/joint/squared-adam/uniform": "fails", "figure10/joint/cross-entropy-adam/uniform": "holds"},
-        "Two words of a topic have {figure10/joint/squared-adam/uniform}% of what a word has with itself, "
-        "{figure10/joint/cross-entropy-adam/uniform}% with cross-entropy: attention looks up a kept word.",
-    ),
-    Finding(
-        "Language models attend to topics.",
-        {"table1/minilm/attention-0.0005": "holds", "table1/random-minilm/attention-0.0005": "holds"},
-        "The ratio of attention within topics to that between them is {table1/minilm/attention-0.0005} in MiniLM and "
-        "{table1/random-minilm/attention-0.0005} in the same network untrained.",
-    ),
-    Finding(
-        "As released, Figure 1's diagonal is the one that it started with.",
-        {"as-released/figure1/cross-entropy-sgd/start-kept": "holds"},
-        "With cross-entropy and SGD at 0.01 W^E⊤W^E moves by {as-released/figure1/cross-entropy-sgd/start-kept}% of "
-        "its norm in 1,000 steps.",
-    ),
-)
+def counts_text(records: Sequence[ClaimRecord]) -> str:
+    """The same in words: "19 hold, 1 fails"."""
+    return ", ".join(f"{number} {VERDICTS[verdict][number > 1]}" for verdict, number in counts(records).items())
 
 
-def counts(rows: Sequence[Row], verdict: str = "verdict") -> str:
-    """How many claims have each verdict: "19 hold, 1 fails"."""
-    found = {name: sum(row[verdict] == name for row in rows) for name in VERDICTS}
-    return ", ".join(f"{count} {VERDICTS[name][count > 1]}" for name, count in found.items() if count)
+def of_kind(records: Sequence[ClaimRecord], *kinds: str) -> list[ClaimRecord]:
+    """The claims of these kinds."""
+    return [record for record in records if record.kind in kinds]
 
 
-def by_kind(rows: Sequence[Row]) -> str:
-    """The counts of each kind of claim in one sentence; checks are not counted."""
-    said = {"paper": "the paper's claims", "elsewhere": "the paper's on another model or corpus", "ours": "ours"}
-    parts = [f"of {words} {counts(some)}" for kind, words in said.items() if (some := _of_kind(rows, kind))]
-    return "; ".join(parts) + "." if parts else "no claim is counted."
-
-
-def source_lines(rows: Sequence[Row]) -> list[str]:
-    """One sentence per group of sources, with counts."""
-    known = [source for sources in GROUPS.values() for source in sources]
-    others = dict.fromkeys(row["source"] for row in rows if row["source"] not in known)
-    groups = GROUPS | {source: (source,) for source in others}
-    found = {name: [row for row in rows if row["source"] in sources] for name, sources in groups.items()}
-    return [f"{name}: {by_kind(some)}" for name, some in found.items() if any(row["kind"] != "check" for row in some)]
-
-
-def headline(rows: Sequence[Row]) -> list[str]:
-    """The result of all claims, and what it depends on, in a few sentences."""
-    said = by_kind(rows)
-    lines = [said[0].upper() + said[1:]]
-    broken = [row["id"] for row in _of_kind(rows, "check") if row["verdict"] != "holds"]
+def headline(records: Sequence[ClaimRecord]) -> list[str]:
+    """What came out, in a few sentences: each kind's counts, why the paper's claims do not hold, broken checks."""
+    kinds = [
+        f"{KINDS[kind]}: {counts_text(some)}"
+        for kind in ("paper", "elsewhere", "ours")
+        if (some := of_kind(records, kind))
+    ]
+    lines = [f"Of {'; of '.join(kinds)}." if kinds else "No claim is counted."]
+    for verdict in ("fails", "undecided", "not run"):
+        some = [record for record in of_kind(records, "paper") if record.verdict == verdict and record.diagnosis]
+        causes = [record.diagnosis.cause for record in some if record.diagnosis]
+        if some and verdict == "not run":
+            lines.append(f"Not run: {', '.join(record.id for record in some)}.")
+        elif some:
+            numbers = {cause: causes.count(cause) for cause in COUNTED if cause in causes}
+            reasons = ", ".join(f"{number} {COUNTED[cause][number > 1]}" for cause, number in numbers.items())
+            lines.append(f"Of the paper's that {VERDICTS[verdict][1]}: {reasons}.")
+    broken = [record.id for record in of_kind(records, "check") if record.verdict not in ("holds", "not run")]
     if broken:
         lines.append(f"Checks that should always hold do not: {', '.join(broken)}.")
-    counted = [row for row in rows if row["kind"] != "check"]
-    if any(row["verdict_corrected"] != row["verdict"] for row in counted):
-        corrected = counts(counted, "verdict_corrected")
-        lines.append(f"After correction for the number of claims within a source, in all: {corrected}.")
-    chosen = [row for row in counted if row["sensitivity"]]
-    if chosen:
-        lines.append(
-            f"{len(chosen)} verdicts rest on a threshold that was chosen here; with a third of it or three times it "
-            f"{len(turning(rows))} of them change."
-        )
     return lines
 
 
-def turning(rows: Sequence[Row]) -> list[Row]:
-    """Claims whose verdict changes if a threshold is a third or three times as far out."""
-    counted = [row for row in rows if row["kind"] != "check" and row["sensitivity"]]
-    return [row for row in counted if set(row["sensitivity"].values()) != {row["verdict"]}]
+def source_table(records: Sequence[ClaimRecord], groups: Sequence[SourceGroup]) -> list[dict[str, Any]]:
+    """Verdicts by group of sources, the paper's claims and all others: a row per group, in the paper's order."""
+    known = [source for group in groups for source in group.sources]
+    others = dict.fromkeys(record.source for record in records if record.source not in known)
+    every = [*groups, *(SourceGroup(title=source, sources={source: ""}) for source in others)]
+    rows = []
+    for group in every:
+        some = of_kind([record for record in records if record.source in group.sources], "paper", "elsewhere", "ours")
+        if some:
+            own = of_kind(some, "paper")
+            rest = [record for record in some if record.kind != "paper"]
+            row = {"sources": group.title, "the paper's": counts_text(own), "elsewhere and ours": counts_text(rest)}
+            rows.append(row)
+    return rows
 
 
-def findings(rows: Sequence[Row]) -> list[str]:
-    """The most interesting findings, each a sentence with its numbers, or a note that these rows do not confirm it."""
-    known = {row["id"]: row for row in rows if row["verdict"] != "not run"}
-    found = []
-    for finding in FINDINGS:
-        if all(name in known for name in finding.claims):
-            other = [name for name, wanted in finding.claims.items() if known[name]["verdict"] != wanted]
-            if other:
-                found.append(f"Not confirmed here ({', '.join(other)}): {finding.title}")
-            else:
-                found.append(f"{finding.title} {_filled(finding.said, known)}")
-    return found
-
-
-def _filled(said: str, rows: Mapping[str, Row]) -> str:
-    def number(match: re.Match[str]) -> str:
-        name, _, detail = match["name"].partition("|")
-        value = rows[name]["details"][detail] if detail else rows[name]["measured"]
-        return f"{claim_number(float(f'{100 * value:.2g}'))} %" if match["share"] else readable(value, 3)
-
-    return re.sub(r"\{(?P<name>[^}]+)\}(?P<share>%?)", number, said)
-
-
-def what_does_not_hold(rows: Sequence[Row]) -> list[tuple[Row, str]]:
-    """Each claim that fails or is undecided, first the paper's, with why in whole sentences."""
+def what_does_not_hold(records: Sequence[ClaimRecord]) -> list[ClaimRecord]:
+    """Each claim that fails or is undecided, those that fail and the paper's first."""
     order = list(KINDS)
-    found = [row for row in rows if row["verdict"] in ("fails", "undecided")]
-    found.sort(key=lambda row: (row["verdict"] != "fails", order.index(row["kind"])))
-    return [(row, why(row)) for row in found]
+    broken = [record for record in records if record.verdict in ("fails", "undecided")]
+    return sorted(broken, key=lambda record: (record.verdict != "fails", order.index(record.kind)))
 
 
-def why(row: Row) -> str:
-    """The diagnosis of a claim that does not hold."""
-    known = row["diagnosis"]
-    holds = f" It holds {known['holds']}." if known["holds"] else ""
-    see = f" See {', '.join(known['see'])}." if known["see"] else ""
-    return f"{CAUSES.get(known['cause'], known['cause']).capitalize()}. {known['explanation']}{holds}{see}"
+def why(record: ClaimRecord) -> str:
+    """The diagnosis of a claim that does not hold; empty if it has none."""
+    known = record.diagnosis
+    if known is None:
+        return ""
+    if record.verdict == "not run":
+        return known.explanation
+    holds = f" It holds {known.holds}." if known.holds else ""
+    see = f" See {', '.join(known.see)}." if known.see else ""
+    return f"{CAUSES[known.cause].capitalize()}. {known.explanation}{holds}{see}"
 
 
-def sensitivity_table(rows: Sequence[Row]) -> str:
-    """The verdicts that change with thresholds, as tables in Markdown: thresholds of rules, and that of take-off."""
-    tables = []
-    for words, third, triple in (
-        ("threshold of the rule", "third", "triple"),
-        ("attention takes off", "take-off at a third", "take-off at three times"),
-    ):
-        lines = [
-            f"| {words} | measured | rule | with a third | verdict | with three times |",
-            "|---|---:|---|---|---|---|",
-        ]
-        for row in turning(rows):
-            moved = [row["sensitivity"].get(name) for name in (third, triple)]
-            if set(moved) - {row["verdict"], None}:
-                measured = NOTHING if row["measured"] is None else readable(row["measured"], 3)
-                cells = (f"`{row['id']}`", measured, powers(row["rule"]), moved[0], row["verdict"], moved[1])
-                lines.append(f"| {' | '.join(map(str, cells))} |")
-        tables.append("\n".join(lines))
-    return "\n\n".join(tables)
+def margin_text(record: ClaimRecord) -> str:
+    """How far the number is from its rule: "0.09 from the rule > 1"; on the other side if it is outside."""
+    if record.margin is None:
+        return ""
+    side = "inside" if record.margin >= 0 else "outside"
+    return f"{readable(abs(record.margin), 3)} {side} the rule {powers(record.rule)}"
 
 
-def latex(rows: Sequence[Row]) -> str:
+def table(records: Sequence[ClaimRecord]) -> list[dict[str, Any]]:
+    """Rows of claims.csv: a line for each claim, and one for each of its rows; what is a list or a mapping is JSON."""
+    lines = []
+    for record in records:
+        plain = msgspec.to_builtins(record)
+        rows = plain.pop("rows")
+        lines.append({"id": plain.pop("id"), "row": "", **plain})
+        lines += [{"id": record.id, "row": row.pop("name"), "paper": record.paper, **row} for row in rows]
+    return [
+        {
+            name: msgspec.json.encode(cell).decode() if isinstance(cell, list | dict) else cell
+            for name, cell in line.items()
+        }
+        for line in lines
+    ]
+
+
+def latex(records: Sequence[ClaimRecord]) -> str:
     r"""The claims as LaTeX to ``\input``: a macro for every number, and booktabs tables, one per source.
 
-    ``\claim{figure2/squared-adam/uniform}{measured}`` prints a number anywhere in a text; ``low``, ``high`` and
-    ``verdict`` are there too. ``\claimtable{Figure 2}`` prints the table of a source.
+    ``\claim{figure2/theorem2}{measured}`` prints a number anywhere in a text; ``low``, ``high``, ``margin`` and
+    ``verdict`` are there too, and ``\claim{figure2/uniform/squared-adam}{measured}`` those of a row.
+    ``\claimtable{Figure 2}`` prints the table of a source.
     """
     lines = [
         r"% Written by topicscope reproduce, to be \input. The tables need \usepackage{booktabs,longtable}.",
-        r"% \claim{ID}{measured} prints a number (low, high and verdict are there too).",
+        r"% \claim{ID}{measured} prints a number (low, high, margin and verdict are there too; ID/ROW is a row).",
         r"% \claimtable{SOURCE} prints a table: \claimtable{Figure 2}, \claimtable{Section 8.1}.",
         r"\providecommand{\claim}[2]{\csname claim@#1@#2\endcsname}",
         r"\providecommand{\claimtable}[1]{\csname claimtable@#1\endcsname}",
     ]
-    for row in rows:
-        for name in ("measured", "low", "high", "verdict"):
-            value = "--" if row[name] is None else row[name]
-            text = value if isinstance(value, str) else _latex_number(value)
-            lines.append(rf"\expandafter\def\csname claim@{row['id']}@{name}\endcsname{{{text}}}")
-    for source in dict.fromkeys(row["source"] for row in rows):
+    for record in records:
+        for name, numbers in ((record.id, record), *((f"{record.id}/{row.name}", row) for row in record.rows)):
+            for part in ("measured", "low", "high", "margin", "verdict"):
+                value = getattr(numbers, part)
+                text = "--" if value is None else value if isinstance(value, str) else _latex_number(value)
+                lines.append(rf"\expandafter\def\csname claim@{latex_name(name)}@{part}\endcsname{{{text}}}")
+    for source in dict.fromkeys(record.source for record in records):
         lines += [
             rf"\expandafter\def\csname claimtable@{source.replace('§', 'Section ')}\endcsname{{%",
             r"\begin{longtable}{@{}p{0.62\linewidth}lp{0.2\linewidth}@{}}",
             r"\toprule claim & verdict & measured \\ \midrule \endhead",
         ]
-        for row in (row for row in rows if row["source"] == source):
-            said = f"{latex_text(row['statement'])} ({row['kind']})"
-            numbers = rf"\claim{{{row['id']}}}{{measured}}"
-            if row["low"] is not None:
-                numbers += rf" [\claim{{{row['id']}}}{{low}}, \claim{{{row['id']}}}{{high}}]"
-            lines.append(rf"{said} & \claim{{{row['id']}}}{{verdict}} & {numbers} \\")
+        for record in (record for record in records if record.source == source):
+            statement = f"{latex_text(record.statement)} ({record.kind})"
+            lines.append(_latex_line(statement, record.id, interval=record.low is not None))
+            for row in record.rows:
+                place = latex_name(f"{record.id}/{row.name}")
+                lines.append(_latex_line(rf"\quad {latex_text(row.name)}", place, interval=row.low is not None))
         lines += [r"\bottomrule", r"\end{longtable}}"]
     return "\n".join(lines) + "\n"
+
+
+def _latex_line(text: str, name: str, *, interval: bool) -> str:
+    numbers = rf"\claim{{{name}}}{{measured}}"
+    if interval:
+        numbers += rf" [\claim{{{name}}}{{low}}, \claim{{{name}}}{{high}}]"
+    return rf"{text} & \claim{{{name}}}{{verdict}} & {numbers} \\"
+
+
+def latex_name(name: str) -> str:
+    r"""A name within ``\csname``: plain letters, so that rows' names can be typed."""
+    plain = {"τ": "tau", "⊤": "T", "‖": "|", "²": "^2", "%": "percent", "#": "", "\\": "", "{": "", "}": "", "~": ""}
+    return "".join(plain.get(letter, letter) for letter in name).encode("ascii", "ignore").decode()
 
 
 def _latex_number(value: float) -> str:
@@ -259,13 +210,10 @@ def _latex_number(value: float) -> str:
 
 def latex_text(text: str) -> str:
     r"""Text as LaTeX: ``W^V`` and symbols in mathematics, commands' own letters escaped, nothing but ASCII."""
-    found = re.sub(r"[\\&%$#_{}~]", lambda match: LATEX_LETTERS[match[0]], text)
+    escaped = re.sub(r"[\\&%$#_{}~]", lambda match: LATEX_LETTERS[match[0]], text)
     # The caret of W^V stays one; any other is a letter.
-    found = re.sub(r"\b([A-Z])\^([A-Z])", "$\\1\0\\2$", found).replace("^", r"\textasciicircum{}").replace("\0", "^")
-    found = re.sub("(.)\u0302", lambda match: rf"$\hat{{{LATEX_SYMBOLS[match[1]].strip('$')}}}$", found)
+    escaped = re.sub(r"\b([A-Z])\^([A-Z])", "$\\1\0\\2$", escaped).replace("^", r"\textasciicircum{}")
+    escaped = escaped.replace("\0", "^")
+    escaped = re.sub("(.)\u0302", lambda match: rf"$\hat{{{LATEX_SYMBOLS[match[1]].strip('$')}}}$", escaped)
     # Symbols side by side are one formula; two dollars would begin one on a line of its own.
-    return "".join(LATEX_SYMBOLS.get(letter, letter) for letter in found).replace("$$", "")
-
-
-def _of_kind(rows: Sequence[Row], kind: str) -> list[Row]:
-    return [row for row in rows if row["kind"] == kind]
+    return "".join(LATEX_SYMBOLS.get(letter, letter) for letter in escaped).replace("$$", "")

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from topicscope.errors import check_at_least, check_not_negative, check_positive, refuse
-from topicscope.files import expanded
 from topicscope.settings.data import Masking
 from topicscope.settings.model import Model, Part, Positions
 from topicscope.settings.training import MOST_SNAPSHOTS, AnyTraining
 from topicscope.settings.values import settle
+from topicscope.store import expanded
 
 # Settings that may name a file or a folder, and the name that always means what comes with a package.
 PACKAGED = {"corpus": "wiki-sample", "tokenizer": "minilm"}

@@ -72,7 +72,7 @@ class AnyTraining:
     large, as it is on text; the run folder records the number chosen."""
 
     log_every: int = 10
-    """Steps between rows of metrics.jsonl."""
+    """Steps between recorded rows."""
 
     validate_every: int = 100
     """Steps between losses on held-out documents (or passages); 0 for never."""

@@ -1,102 +1,107 @@
-"""Convert values of settings, from a file or from Python, to their types, or say in one sentence what is expected."""
+"""Values of settings as the types that they declare, or one sentence on what is expected.
+
+Files, the command line and Python all give plain values; ``msgspec`` converts them, here alone.
+"""
 
 import dataclasses
-import operator
 import os
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from topicscope.errors import InputError, nearest, refuse
+import msgspec
 
-T = typing.TypeVar("T")
+from topicscope.errors import InputError, nearest, refuse
 
 
 def settle(settings: Any, prefix: str) -> None:
-    """Convert every field of a frozen dataclass to the type that it declares, if possible.
-
-    Lists become tuples, one value becomes a list of one, and a dictionary the settings of its section. Anything else
-    is an error of one sentence.
-    """
-    kind: Any = type(settings)
-    for name in _hints(kind):
-        value = getattr(settings, name)
-        found = _field(kind, name, value, prefix)
-        if found is not value:
-            object.__setattr__(settings, name, found)
+    """Convert every field of a frozen dataclass to its type."""
+    for name, value in _converted(type(settings), vars(settings), prefix).items():
+        object.__setattr__(settings, name, value)
 
 
-def section(kind: type[T], values: Mapping[str, Any], default: Any, prefix: str = "") -> T:
+def made(kind: Any, values: Mapping[str, Any], default: Any = None, prefix: str = "") -> Any:
     """Settings from a dictionary; what it leaves out keeps the default of its section, not of its type."""
-    given = {name: _field(kind, name, value, prefix) for name, value in values.items()}
+    given = _converted(kind, values, prefix, default)
     return kind(**given) if default is None else dataclasses.replace(default, **given)
 
 
+def _converted(kind: Any, values: Mapping[str, Any], prefix: str, default: Any = None) -> dict[str, Any]:
+    """Values as the types of a dataclass's fields; a dictionary becomes the settings of its section."""
+    converted = {}
+    for name, value in values.items():
+        hint, path = hints(kind)[name], prefix + name
+        if not dataclasses.is_dataclass(hint):
+            value = convert(hint, value, path)
+        elif not isinstance(value, typing.cast(type, hint)):
+            check_keys(hint, value, path)
+            value = made(hint, value, getattr(kind if default is None else default, name, None), f"{path}.")
+        converted[name] = value
+    return converted
+
+
 @cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
+def hints(kind: Any) -> dict[str, Any]:
+    """Types of the fields by name."""
+    return {name: hint for name, hint in typing.get_type_hints(kind).items() if name in kind.__dataclass_fields__}
 
 
-def _field(kind: Any, name: str, value: Any, prefix: str) -> Any:
-    """A value as the type that the field declares."""
-    path, inner = prefix + name, _hints(kind)[name]
-    if not dataclasses.is_dataclass(typing.cast(object, inner)):
-        return convert(inner, value, path)
-    if isinstance(value, inner):
-        return value
-    if not isinstance(value, Mapping):
-        raise refuse(path, value, f"give a {inner.__name__}, or a dictionary of its settings")
-    if unknown := next((key for key in value if key not in _hints(inner)), None):
-        meant = nearest(str(unknown), list(_hints(inner)), cutoff=0.0)
-        raise InputError(f"{path}.{unknown} is not a setting: did you mean {path}.{meant}?")
-    return section(inner, value, getattr(kind, name, None), f"{path}.")
+def names_of(kind: Any, prefix: str = "") -> list[str]:
+    """Dotted names of all settings, then of the sections."""
+    inside = {name: hint for name, hint in hints(kind).items() if dataclasses.is_dataclass(hint)}
+    names = [prefix + name for name in hints(kind) if name not in inside]
+    return [*names, *(name for key, hint in inside.items() for name in names_of(hint, f"{prefix}{key}.")), *inside]
+
+
+def check_keys(kind: Any, values: object, path: str = "", names: Sequence[str] = ()) -> None:
+    """Refuse what is no setting, with the nearest one, and a value in the place of a section."""
+    if not isinstance(values, Mapping):
+        raise refuse(path, values, f"give a table, [{path}] in TOML or a dictionary in Python")
+    prefix = path and f"{path}."
+    names = names or names_of(kind, prefix)
+    for key, value in values.items():
+        name, hint = f"{prefix}{key}", hints(kind).get(key)
+        if hint is None:
+            meant = nearest(name, names)
+            advice = f"did you mean {meant}?" if meant else f"give any of {', '.join(hints(kind))}."
+            raise InputError(f"{name} is not a setting: {advice}")
+        if dataclasses.is_dataclass(hint) and not isinstance(value, typing.cast(type, hint)):
+            check_keys(hint, value, name, names)
 
 
 def convert(hint: Any, value: Any, name: str) -> Any:
-    """A value as the type of its setting, or one sentence on what is expected."""
+    """A value as the type of its setting; one value may stand for a list of one, and hyphens for underscores."""
+    plain, origin = _plain(value), typing.get_origin(hint)
+    if origin is tuple and typing.get_args(hint)[-1] is Ellipsis and not isinstance(plain, list):
+        plain = [plain]
+    if origin is typing.Literal and isinstance(plain, str) and plain not in typing.get_args(hint):
+        plain = plain.replace("-", "_")
+    try:
+        return msgspec.convert(plain, hint, dec_hook=lambda kind, given: kind(given))
+    except msgspec.ValidationError:
+        shown = tuple(plain) if isinstance(plain, list) else value
+        raise refuse(name, shown, f"give {described(hint)}") from None
+
+
+def described(hint: Any) -> str:
+    """What a setting takes, in words."""
+    words = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", dict: "a table"}
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is tuple:
-        several = arguments[-1] is Ellipsis
-        if several and not isinstance(value, list | tuple):
-            # A list of one item may be given as that item.
-            value = (value,)
-        kinds = [arguments[0]] * len(value) if several else list(arguments)
-        if isinstance(value, list | tuple) and len(kinds) == len(value):
-            found = tuple(convert(kind, item, name) for kind, item in zip(kinds, value, strict=True))
-            return value if isinstance(value, tuple) and all(map(operator.is_, found, value)) else found
-        value = tuple(value) if isinstance(value, list) else value
-    elif origin is typing.Literal:
-        # Words may be written with hyphens.
-        written = value if value in arguments or not isinstance(value, str) else value.replace("-", "_")
-        if isinstance(written, str) and written in arguments:
-            return written
-    elif (found := _scalar(hint, value)) is not None:
-        return found
-    raise refuse(name, value, f"give {_described(hint)}")
+    if origin is typing.Literal:
+        return "one of " + ", ".join(arguments)
+    if origin in (tuple, list):
+        count = f"{len(arguments)} " if origin is tuple and arguments[-1] is not Ellipsis else ""
+        return f"a list of {count}{described(arguments[0]).removeprefix('a ')}s"
+    if origin is not None and origin not in words:
+        return " or ".join(described(kind) for kind in arguments if kind is not type(None))
+    return words.get(origin or hint, "a path")
 
 
-def _scalar(kind: Any, value: Any) -> Any:
-    """The value as a whole number, a number, a text, or true or false, also from NumPy; None if it is none of these."""
-    if type(value) is kind:
-        return value
-    if kind is str:
-        return os.fspath(value) if isinstance(value, os.PathLike) else None
-    if getattr(value, "shape", None) == ():
-        value = value.item()
-    if kind is bool or isinstance(value, bool):
-        return value if kind is bool and isinstance(value, bool) else None
-    if kind is float and isinstance(value, int | float):
-        return float(value)
-    return int(value) if kind is int and isinstance(value, int) else None
-
-
-def _described(hint: Any) -> str:
-    words = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
-    if typing.get_origin(hint) is typing.Literal:
-        return "one of " + ", ".join(typing.get_args(hint))
-    if typing.get_origin(hint) is tuple:
-        arguments = typing.get_args(hint)
-        count = "" if arguments[-1] is Ellipsis else f"{len(arguments)} "
-        return f"a list of {count}{words[arguments[0]].removeprefix('a ')}s"
-    return words[hint]
+def _plain(value: Any) -> Any:
+    """NumPy's numbers and arrays, tuples and paths as what files have."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,17 +1,11 @@
-"""Documents of different lengths, held end to end in one array: their text form, and what uniform attention sees."""
+"""Documents of different lengths, held end to end in one array, and what uniform attention sees of them."""
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import sparse
-
-from topicscope.errors import InputError
-from topicscope.files import write_atomically
-
-MASK_TEXT = "[MASK]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,38 +91,6 @@ class MaskedDocuments(_Ragged):
         """The documents in ``count`` parts of equal size, as views."""
         size = len(self) // count
         return [self.span(part * size, (part + 1) * size) for part in range(count)]
-
-
-def write_documents(documents: Documents | MaskedDocuments, path: Path) -> None:
-    """Write one document per line: word numbers separated by spaces, [MASK] by its name."""
-    names = np.array([MASK_TEXT, *map(str, range(1, int(documents.tokens.max(initial=0)) + 1))])
-    texts = np.split(names[documents.tokens], documents.offsets[1:-1])
-    write_atomically(path, "".join(" ".join(text) + "\n" for text in texts))
-
-
-def read_documents(path: Path, vocabulary: int) -> Documents:
-    """Read documents written by ``write_documents``; words are 1 … vocabulary − 1, or [MASK]."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read ({error}): give a text file with one document per line.") from None
-    parsed = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            # [MASK] is written by its name alone: a 0 is no word, and becomes −1 here.
-            tokens = np.array([0 if word == MASK_TEXT else int(word) or -1 for word in line.split()], dtype=np.int32)
-        except (ValueError, OverflowError):
-            raise InputError(
-                f"{path}, line {number}, is not a document: give word numbers separated by spaces."
-            ) from None
-        if not len(tokens) or tokens.min() < 0 or tokens.max() >= vocabulary:
-            raise InputError(
-                f"{path}, line {number}, is not a document: give at least one word, from 1 to {vocabulary - 1}."
-            )
-        parsed.append(tokens)
-    if not parsed:
-        raise InputError(f"{path} has no document: give at least one line.")
-    return Documents(np.array([len(tokens) for tokens in parsed], dtype=np.int32), np.concatenate(parsed))
 
 
 @dataclass(frozen=True, eq=False)

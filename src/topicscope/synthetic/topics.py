@@ -14,9 +14,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from topicscope.errors import InputError, refuse
-from topicscope.files import load_npy
 from topicscope.randomness import chances, choices
 from topicscope.settings.data import Data, Sampler
+from topicscope.store import load_npy
 from topicscope.synthetic.documents import Documents
 
 # How far the sum of a topic-word matrix's row may be from one: text files hold rounded numbers.

@@ -1,31 +1,70 @@
-"""Documents of a corpus, one at a time: files, folders, Wikipedia dumps, Hugging Face datasets, a packaged sample."""
+"""Documents of a corpus, one at a time: files, folders, Wikipedia dumps, Hugging Face datasets, a packaged sample.
 
+Datasets are read by the library ``datasets``. Files are opened here, by the libraries that it uses itself: its own
+readers hold a document in memory however long it is (4.4 GB for 600 MB of one letter) and end at the first broken line.
+Here a document that is too long is refused while it is read, whatever a file unpacks to, a broken line is left out and
+counted (``ReadingProblems``), and a damaged file is refused.
+"""
+
+import bz2
+import csv
+import gzip
 import hashlib
-from collections.abc import Iterator, Sequence
+import io
+import json
+import lzma
+import re
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
+from xml.etree.ElementTree import ParseError
 
-from topicscope import scale
-from topicscope.errors import InputError, check_one_of
-from topicscope.files import expanded
+from topicscope.errors import InputError, check_one_of, first_few, import_for_language, nearest
+from topicscope.records import ReadingProblems
 from topicscope.settings.text import Layout
-from topicscope.text import formats, hub
-from topicscope.text.formats import (
-    FIELD_OPTION,
-    AnyPath,
-    NotTextError,
-    Problems,
-    Progress,
-    beginning,
-    read_chunks,
-    size_on_disk,
-)
+from topicscope.store import expanded
+from topicscope.text import hub
 
 SAMPLE = "wiki-sample"
 SAMPLE_FILE = "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
+# The options that say where the text is.
+FIELD_OPTION = "--field (`topicscope probe`) or --data.field (`topicscope train`)"
+# Bytes of the longest document, and of the largest part of a Parquet file that is unpacked at once.
+LONGEST, LARGEST_PART = 1 << 23, 1 << 30
+# Bytes from which a file's kind is seen, and rows of a Parquet file that are read at once.
+SEEN, ROWS = 1 << 16, 16
+# Other kinds of files that people try, by their first bytes, and what to do with them.
+OTHER_KINDS = {
+    b"%PDF": "is a PDF: save its text (pdftotext) and give that",
+    b"PK\x03\x04": "is a zip archive or an office document: unpack it and give the folder, or save it as text or CSV",
+    b"7z\xbc\xaf": "is a 7z archive: unpack it and give the folder",
+    b"Rar!": "is a rar archive: unpack it and give the folder",
+    b"\xff\xfe": "is in UTF-16: convert it to UTF-8 (iconv -f UTF-16 -t UTF-8)",
+    b"\xfe\xff": "is in UTF-16: convert it to UTF-8 (iconv -f UTF-16 -t UTF-8)",
+}
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# A table's columns are separated by whichever of these its first line has most of.
+DELIMITERS = (",", ";", "\t", "|")
+TITLE = "title"
+BLANK_LINE = re.compile(rb"\n[ \t\r]*\n\s*\S")
+LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
+# From its content a table could be prose with commas.
+TABLE_NAME = re.compile(r"\.[ct]sv(\.(gz|bz2|xz|zst))?$", re.IGNORECASE)
+DUMP = re.compile(rb"^\s*(<\?xml[^>]*>\s*)?<mediawiki\b")
+REDIRECT = re.compile(r"\s*#\s*redirect", re.IGNORECASE)
+# What gensim's filter leaves: headings' signs and quotes for bold and italics.
+SIGNS = re.compile(r"={2,}|'{2,}")
+# Words of the shortest article; gensim's reader has the same limit.
+SHORTEST = 50
+
+# Called with how many more bytes were read from disk: compressed ones, so that they add up to the file's size.
+Progress = Callable[[int], None]
+# Each document's title and text.
+Texts = Iterator[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -37,16 +76,19 @@ class Document:
     text: str
 
 
+class NotTextError(InputError):
+    """A file holds no text, or none in UTF-8."""
+
+
 def open_corpus(source: str, *, field: str = "text", split: str = "train", layout: str = "auto") -> "Corpus":
     """The corpus that a user names.
 
     source: ``wiki-sample``; a file (text, JSON lines, CSV, TSV, Parquet or a Wikipedia dump, each plain or compressed
-    by gzip, bz2, xz or zstd); a zip archive or folder of such files; else the name of a Hugging Face dataset, as NAME
-    or NAME:CONFIG.
+    by gzip, bz2, xz or zstd); a folder of such files; else the name of a Hugging Face dataset, as NAME or NAME:CONFIG.
     field: the field of JSON lines, tables and datasets that holds the text.
     split: the part of a dataset.
-    layout: what a document is in plain text. With ``auto`` it is each file of a folder, or of an archive that has
-    several; in a single file it is each paragraph if blank lines separate any, else each line.
+    layout: what a document is in plain text. With ``auto`` it is each file of a folder; in a single file it is each
+    paragraph if blank lines separate any, else each line.
     """
     check_one_of("layout", layout, get_args(Layout))
     check_exists(source)
@@ -54,11 +96,11 @@ def open_corpus(source: str, *, field: str = "text", split: str = "train", layou
         return Corpus(source, (_sample(),))
     path = expanded(source)
     if path.is_dir():
-        files = tuple(file for file in sorted(path.rglob("*")) if file.is_file() and not _hidden(file, path))
-        return Corpus(source, files, text_field=field, layout="files" if layout == "auto" else layout)
+        shown = (file for file in sorted(path.rglob("*")) if file.is_file() and not _hidden(file, path))
+        return Corpus(source, tuple(shown), text_field=field, layout="files" if layout == "auto" else layout)
     if path.is_file():
         return Corpus(source, (path,), text_field=field, layout=layout)
-    return Corpus(source, (), dataset=hub.load(source, split), text_field=field)
+    return Corpus(source, (), dataset=hub.load_dataset(source, split), text_field=field)
 
 
 def check_exists(source: str) -> None:
@@ -86,7 +128,7 @@ class Corpus:
     dataset: hub.HubDataset | None = None
     text_field: str = "text"
     layout: str = "auto"
-    problems: Problems = field(default_factory=Problems)
+    problems: ReadingProblems = field(default_factory=ReadingProblems)
     """Counted anew each time the documents are read."""
 
     @property
@@ -97,82 +139,47 @@ class Corpus:
     @cached_property
     def digest(self) -> str:
         """Identifies the content and how it is read."""
-        found = hashlib.sha256(repr((self.text_field, self.layout, self.dataset and self.dataset.identity)).encode())
+        digest = hashlib.sha256(repr((self.text_field, self.layout, self.dataset and self.dataset.identity)).encode())
         for path in self.files:
             # A file's name says whether it is a table.
-            found.update(b"table" if formats.is_table(path.name) else b"")
+            digest.update(b"table" if TABLE_NAME.search(path.name) else b"")
             with path.open("rb") as file:
-                found.update(hashlib.file_digest(file, "sha256").digest())
-        return found.hexdigest()[:20]
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        return digest.hexdigest()[:20]
 
     def documents(self, progress: Progress | None = None) -> Iterator[Document]:
         """All documents; ``progress`` is called with the bytes of every piece read (of its text, for a dataset)."""
         self.problems.clear()
-        found = 0
-        for title, text in self._texts(progress):
-            yield Document(found, title, text)
-            found += 1
-        if not found:
+        index = -1
+        for index, (title, text) in enumerate(self._texts(progress)):
+            yield Document(index, title, text)
+        if index < 0:
             because = "; ".join(self.problems.sentences())
             remedy = f"give text, JSON lines or a table with a field {self.text_field}, or a Wikipedia dump"
             if self.problems.lines_without_field:
                 remedy = f"name the field that holds the text with {FIELD_OPTION}"
             raise InputError(f'corpus = "{self.source}" has no document{f" ({because})" if because else ""}: {remedy}.')
 
-    def _texts(self, progress: Progress | None) -> Iterator[tuple[str, str]]:
+    def _texts(self, progress: Progress | None) -> Texts:
         if self.dataset:
-            yield from self.dataset.texts(self.text_field, self.problems, progress)
+            if self.dataset.columns is not None:
+                check_column(self.dataset.columns, self.text_field, f'corpus = "{self.source}"')
+            for row in self.dataset.rows:
+                for title, text in row_texts(row, self.text_field, self.source, self.problems):
+                    yield title, text
+                    if progress:
+                        progress(len(text.encode()))
         for path in self.files:
-            yield from self._readable(path, progress, alone=len(self.files) == 1)
-
-    def _readable(self, path: AnyPath, progress: Progress | None, *, alone: bool) -> Iterator[tuple[str, str]]:
-        """The texts of a file; a file that is not text is refused if it is the only one, else counted."""
-        try:
-            texts = self._file_texts(path, progress, alone=alone)
-        except NotTextError:
-            if alone:
-                raise
-            # Among other files, like pictures in many folders, it does not end a study.
-            self.problems.not_text.append(path.name)
-            if progress:
-                progress(size_on_disk(path))
-        else:
-            yield from texts
-
-    def _archive_texts(
-        self, path: Path, members: Sequence[AnyPath], progress: Progress | None, *, alone: bool
-    ) -> Iterator[tuple[str, str]]:
-        for member in members:
-            yield from self._readable(member, progress, alone=alone and len(members) == 1)
-        if progress:
-            # What the archive holds besides its files.
-            progress(path.stat().st_size - sum(map(size_on_disk, members)))
-
-    def _file_texts(self, path: AnyPath, progress: Progress | None, *, alone: bool) -> Iterator[tuple[str, str]]:
-        if isinstance(path, Path) and formats.is_zip(path):
-            return self._archive_texts(path, formats.zip_members(path, self.problems), progress, alone=alone)
-        start = beginning(path)
-        if formats.is_parquet(start):
-            return formats.parquet_texts(path, self.problems, self.text_field, progress)
-        if b"\0" in start:
-            raise NotTextError(f"{path} is not text: give text, JSON lines, CSV, Parquet or a Wikipedia dump.")
-        chunks = read_chunks(path, self.problems, progress)
-        if formats.is_dump(start):
-            return formats.articles(chunks, self.problems, path.name)
-        if formats.is_json(start):
-            return formats.json_texts(chunks, self.problems, self.text_field)
-        if formats.is_table(path.name):
-            return formats.csv_texts(chunks, self.problems, self.text_field, path.name)
-        layout = self.layout
-        if layout == "auto" and not alone:
-            layout = "files"
-        elif layout == "auto":
-            layout = "paragraphs" if formats.has_paragraphs(start) else "lines"
-        split = {"lines": formats.line_texts, "paragraphs": formats.paragraph_texts, "files": formats.whole_texts}
-        return ((path.name, text) for text in split[layout](chunks, self.problems))
+            try:
+                yield from file_texts(path, self.text_field, self.layout, self.problems, progress)
+            except NotTextError:
+                if len(self.files) == 1:
+                    raise
+                # Among other files, like pictures in many folders, it does not end a study.
+                self.problems.not_text.append(path.name)
 
 
-def bytes_read(corpus: Corpus, report: scale.Report | None, *, why: str = "") -> Progress:
+def bytes_read(corpus: Corpus, report: Callable[[int, int, str], None] | None, *, why: str = "") -> Progress:
     """Reports how much of a corpus is read; it is called with the bytes read since its last call."""
     read = 0
 
@@ -195,3 +202,261 @@ def _sample() -> Path:
 
 def _hidden(file: Path, folder: Path) -> bool:
     return any(part.startswith(".") for part in file.relative_to(folder).parts)
+
+
+def file_texts(path: Path, text_field: str, layout: str, problems: ReadingProblems, progress: Progress | None) -> Texts:
+    """The documents of a file."""
+    # A file without a size is empty, or a system file whose reading would never end.
+    if not path.stat().st_size:
+        return
+    damaged = (EOFError, OSError, zlib.error, lzma.LZMAError, ValueError, ParseError)
+    try:
+        with path.open("rb") as raw, unpacked(raw) as file:
+            texts = _reader(file.read(SEEN), path, text_field, layout)
+        with path.open("rb") as raw, unpacked(raw) as file:
+            told = 0
+            for document in texts(file, path.name, problems):
+                yield document
+                if progress and raw.tell() > told:
+                    progress(raw.tell() - told)
+                    told = raw.tell()
+        if progress and told < path.stat().st_size:
+            progress(path.stat().st_size - told)
+    except damaged as error:
+        reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
+        raise InputError(f"{path.name} is damaged or incomplete ({reason}): fetch or write it again.") from None
+
+
+def unpacked(raw: io.BufferedReader) -> Any:
+    """The file's content, read a little at a time; its first bytes say whether and how it is compressed."""
+    openers: dict[bytes, Callable[[Any], Any]] = {
+        b"\x1f\x8b": gzip.open,
+        b"BZh": bz2.open,
+        b"\xfd7zXZ\x00": lzma.open,
+        b"\x28\xb5\x2f\xfd": _open_zstandard,
+    }
+    start = raw.peek(8)
+    return next((opener(raw) for magic, opener in openers.items() if start.startswith(magic)), raw)
+
+
+def _open_zstandard(raw: Any) -> Any:
+    """Through Arrow, which notices where a file breaks off; ``zstandard`` takes that for its end."""
+    arrow = import_for_language("pyarrow", "Reading .zst files needs pyarrow")
+    return io.BufferedReader(arrow.CompressedInputStream(arrow.PythonFile(raw, "r"), "zstd"))
+
+
+def _reader(
+    start: bytes, path: Path, text_field: str, layout: str
+) -> Callable[[io.BufferedIOBase, str, ReadingProblems], Texts]:
+    """How a file is to be read, from its first bytes: names of files often lie."""
+    for magic, advice in OTHER_KINDS.items():
+        if start.startswith(magic):
+            raise NotTextError(f"{path} {advice}.")
+    if start[257:262] == b"ustar":
+        raise NotTextError(f"{path} is a tar archive: unpack it (tar -xf) and give the folder.")
+    if start.startswith(b"PAR1"):
+        return partial(parquet_texts, text_field=text_field)
+    if b"\0" in start:
+        raise NotTextError(f"{path} is not text: give text, JSON lines, CSV, Parquet or a Wikipedia dump.")
+    if DUMP.match(start):
+        return articles
+    if _is_json(start):
+        return partial(json_texts, text_field=text_field)
+    if TABLE_NAME.search(path.name):
+        return partial(csv_texts, text_field=text_field)
+    if layout == "auto":
+        layout = "paragraphs" if BLANK_LINE.search(start.lstrip()) else "lines"
+    return partial(plain_texts, layout=layout)
+
+
+def _is_json(start: bytes) -> bool:
+    """Whether the first line is a JSON object, or begins like one and is longer than what is seen."""
+    line, end, _ = start.removeprefix(BYTE_ORDER_MARK).lstrip().partition(b"\n")
+    try:
+        return line.startswith(b"{") and isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return not end and re.match(rb'\{\s*"', line) is not None
+
+
+def too_long(name: str, what: str) -> InputError:
+    """A document exceeds what is held in memory."""
+    return InputError(f"{name} has {what} of more than {LONGEST:,} bytes, too long for a document: divide it.")
+
+
+def lines(file: io.BufferedIOBase, name: str) -> Iterator[bytes]:
+    """Lines without their end; a longer one than a document may be is refused before it is read to its end."""
+    mark = BYTE_ORDER_MARK
+    while line := file.readline(LONGEST + 1):
+        if len(line) > LONGEST:
+            raise too_long(name, "a line")
+        yield line.removeprefix(mark).removesuffix(b"\n").removesuffix(b"\r")
+        mark = b""
+
+
+def plain_texts(file: io.BufferedIOBase, name: str, problems: ReadingProblems, layout: str) -> Texts:
+    """Each line that is not blank, each paragraph between blank lines, or the whole file."""
+    parts: list[bytes] = []
+    size = 0
+    for line in lines(file, name):
+        blank = not line.strip()
+        if parts and (layout == "lines" or (layout == "paragraphs" and blank)):
+            yield name, decoded(b"\n".join(parts), problems)
+            parts, size = [], 0
+        if layout == "files" or not blank:
+            parts.append(line)
+            size += len(line) + 1
+            if size > LONGEST + 1:
+                raise too_long(name, "a paragraph" if layout == "paragraphs" else "a text")
+    if any(part.strip() for part in parts):
+        yield name, decoded(b"\n".join(parts), problems)
+
+
+def json_texts(file: io.BufferedIOBase, name: str, problems: ReadingProblems, text_field: str) -> Texts:
+    """(Title, text) of each line: the object's fields ``title``, if it has one, and ``text_field``."""
+    for line in lines(file, name):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(decoded(line, problems))
+        except (ValueError, RecursionError):
+            row = None
+        if isinstance(row, dict) and text_field not in row:
+            problems.lines_without_field += 1
+            instead = _instead("the first of them", text_field, [_encodable(each, None) for each in row])
+            problems.first_without_field = problems.first_without_field or f'the field "{text_field}"; {instead}'
+        elif not isinstance(row, dict) or not isinstance(row[text_field], str):
+            problems.broken_lines += 1
+        else:
+            yield _encodable(str(row.get(TITLE, "")), None), _encodable(row[text_field], problems)
+
+
+def csv_texts(file: io.BufferedIOBase, name: str, problems: ReadingProblems, text_field: str) -> Texts:
+    """(Title, text) of each row: the columns ``title``, if there is one, and ``text_field``."""
+    content = (decoded(line, problems) + "\n" for line in lines(file, name))
+    first = next((line for line in content if line.strip()), "")
+    delimiter = "\t" if ".tsv" in name.lower() else max(DELIMITERS, key=first.count)
+    [header] = list(csv.reader([first], delimiter=delimiter)) or [[]]
+    columns = [column.strip() for column in header]
+    check_column(columns, text_field, name)
+    place, title = columns.index(text_field), columns.index(TITLE) if TITLE in columns else None
+    # The limit is the process's; by default it is 128 kB.
+    csv.field_size_limit(LONGEST)
+    rows = csv.reader(content, delimiter=delimiter)
+    while True:
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            if "limit" in str(error):
+                raise too_long(name, "a cell") from None
+            problems.broken_lines += 1
+            continue
+        if len(row) <= place:
+            problems.broken_lines += bool(row)
+        elif row[place].strip():
+            yield row[title] if title is not None and len(row) > title else "", row[place]
+
+
+def parquet_texts(file: io.BufferedIOBase, name: str, problems: ReadingProblems, text_field: str) -> Texts:
+    """The same for a Parquet file, whose index says what each of its parts unpacks to."""
+    parquet = import_for_language("pyarrow.parquet", "Reading Parquet files needs pyarrow")
+    # A part is read piece by piece, not as a whole.
+    table = parquet.ParquetFile(file, pre_buffer=False, buffer_size=SEEN)
+    check_column(table.schema_arrow.names, text_field, name)
+    wanted = [column for column in (TITLE, text_field) if column in table.schema_arrow.names]
+    for group in range(table.num_row_groups):
+        parts = table.metadata.row_group(group)
+        for part in map(parts.column, range(parts.num_columns)):
+            if part.path_in_schema in wanted and part.total_uncompressed_size > LARGEST_PART:
+                raise InputError(
+                    f"{name} has a part that unpacks to {part.total_uncompressed_size:,} bytes, of at most "
+                    f"{LARGEST_PART:,}: write it with smaller row groups."
+                )
+        for batch in table.iter_batches(ROWS, row_groups=[group], columns=wanted):
+            for row in batch.to_pylist():
+                yield from row_texts(row, text_field, name, problems)
+
+
+def row_texts(row: Mapping[str, Any], text_field: str, name: str, problems: ReadingProblems) -> Texts:
+    """(Title, text) of a row of a Parquet file or dataset; nothing if it has no text."""
+    text = row.get(text_field)
+    if not isinstance(text, str):
+        problems.broken_lines += 1
+    elif len(text) > LONGEST:
+        raise too_long(name, "a row")
+    else:
+        yield str(row.get(TITLE) or "") if text_field != TITLE else "", text
+
+
+def check_column(columns: Sequence[str], text_field: str, name: str) -> None:
+    """Refuse a table that lacks the text's column, with the columns that it has."""
+    if not columns:
+        raise InputError(f"{name} is empty: give a file with a header and a column of text.")
+    if text_field not in columns:
+        what = f'{name} has no column "{text_field}"; {_instead("it", text_field, columns)}'
+        raise InputError(f"{what}: name the column of the text with {FIELD_OPTION}.")
+
+
+def _instead(what: str, text_field: str, names: Sequence[str]) -> str:
+    near = nearest(text_field, list(names))
+    return f"{what} has {first_few(names) or 'none'}{f' (did you mean {near}?)' if near else ''}"
+
+
+def decoded(content: bytes, problems: ReadingProblems) -> str:
+    """Decode UTF-8; bytes that are not UTF-8 become U+FFFD and are counted."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        problems.bad_encodings += 1
+        return content.decode(errors="replace")
+
+
+def _encodable(text: str, problems: ReadingProblems | None) -> str:
+    r"""JSON may escape half of a surrogate pair (``\ud800``), not a character: it becomes U+FFFD and is counted."""
+    replaced = LONE_SURROGATE.sub("\ufffd", text)
+    if problems:
+        problems.bad_encodings += replaced != text
+    return replaced
+
+
+def articles(file: io.BufferedIOBase, name: str, problems: ReadingProblems) -> Texts:
+    """(Title, text) of the dump's articles, by gensim's reader: no talk, no redirects, no stubs, no markup."""
+    reader = import_for_language("gensim.corpora.wikicorpus", "Reading Wikipedia needs gensim")
+    pages = _Pages(file, name)
+    try:
+        for title, markup, _ in reader.extract_pages(pages, filter_namespaces=("0",)):
+            pages.read_since = 0
+            if not markup:
+                continue
+            if REDIRECT.match(markup):
+                problems.redirects += 1
+                continue
+            text = SIGNS.sub("", reader.filter_wiki(markup))
+            if len(text.split(maxsplit=SHORTEST)) < SHORTEST:
+                problems.stubs += 1
+            else:
+                yield title or "", text
+    except AttributeError:
+        # What gensim looks for in a page is not there; its own corpus then waits for ever.
+        raise InputError(
+            f"{name} has a page without <ns>, as in dumps before 2008, or without a text: give a newer dump, or its "
+            "text as JSON lines."
+        ) from None
+
+
+@dataclass
+class _Pages:
+    """A dump as gensim reads it; a page is held until it ends, so one that does not end is refused."""
+
+    file: io.BufferedIOBase
+    name: str
+    read_since: int = 0
+
+    def read(self, size: int) -> bytes:
+        """More of the dump."""
+        content = self.file.read(size)
+        self.read_since += len(content)
+        if self.read_since > LONGEST:
+            raise too_long(self.name, "a page")
+        return content

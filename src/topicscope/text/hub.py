@@ -7,14 +7,13 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
 from topicscope.errors import InputError, import_for_language
-from topicscope.text.formats import FIELD_OPTION, Problems, Progress
 
 # Seconds.
 PATIENCE = 3.0
@@ -36,38 +35,18 @@ def reachable() -> bool:
 
 @dataclass(frozen=True)
 class HubDataset:
-    """One split of the dataset ``NAME`` or ``NAME:CONFIG`` on the hub."""
+    """One split of a dataset, as the library ``datasets`` loaded it."""
 
-    name: str
-    split: str
-    rows: Any
-    """The rows that the library ``datasets`` loaded, in order."""
+    rows: Iterable[Mapping[str, Any]]
+    columns: Sequence[str] | None
+    """None if they are not known before the first row is read."""
 
-    @property
-    def identity(self) -> str:
-        """The name, the split and what the library knows about the version."""
-        info = self.rows.info
-        return repr((self.name, self.split, str(info.version), info.dataset_size, sorted(info.features or ())))
-
-    def texts(self, field: str, problems: Problems, progress: Progress | None = None) -> Iterator[tuple[str, str]]:
-        """(Title, text) of each row; ``progress`` is called with bytes of text, since those downloaded are unknown."""
-        columns = self.rows.column_names
-        if columns is not None and field not in columns:
-            raise InputError(
-                f'corpus = "{self.name}" has no field {field}: '
-                f"it has {', '.join(columns)}; name one with {FIELD_OPTION}."
-            )
-        for row in self.rows:
-            if not isinstance(row.get(field), str):
-                problems.broken_lines += 1
-                continue
-            yield str(row.get("title") or ""), row[field]
-            if progress:
-                progress(len(row[field].encode()))
+    identity: str
+    """The name, the split and what the library knows about the version."""
 
 
-def load(name: str, split: str) -> HubDataset:
-    """The dataset of this name; an error of one sentence if there is none or it cannot be reached."""
+def load_dataset(name: str, split: str) -> HubDataset:
+    """The dataset ``NAME`` or ``NAME:CONFIG``; an error of one sentence if there is none or it cannot be reached."""
     path, _, config = name.partition(":")
     datasets = import_for_language("datasets", "Hugging Face datasets need datasets")
     online = reachable()
@@ -88,7 +67,9 @@ def load(name: str, split: str) -> HubDataset:
             f'corpus = "{name}" is no file or folder, and no dataset {where}{reason}: '
             "give a file, a folder, wiki-sample or a dataset as NAME or NAME:CONFIG."
         ) from None
-    return HubDataset(name, split, rows)
+    info = rows.info
+    version = (str(info.version), info.dataset_size, sorted(info.features or ()))
+    return HubDataset(rows, rows.column_names, repr((name, split, *version)))
 
 
 @contextlib.contextmanager

@@ -85,10 +85,10 @@ def led_by_stop_words(topics: Sequence[Iterable[str]]) -> tuple[str, int] | None
 
     A topic is led by them if they are five or more of its ten likeliest words.
     """
-    found: Counter[str] = Counter()
+    led: Counter[str] = Counter()
     # English has the list that naming it leaves out: advice to leave out what is already left out helps nobody.
     lists = {**stop_words_by_language(), ENGLISH: stop_word_list(ENGLISH)}
     for words in topics:
         likeliest = {word.lower() for word in words}
-        found.update(code for code, stop in lists.items() if len(likeliest & stop) >= LED)
-    return found.most_common(1)[0] if found else None
+        led.update(code for code, stop in lists.items() if len(likeliest & stop) >= LED)
+    return led.most_common(1)[0] if led else None

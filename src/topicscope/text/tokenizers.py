@@ -12,7 +12,7 @@ import re
 import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from topicscope.errors import InputError, import_for_language, refuse
-from topicscope.files import expanded
+from topicscope.store import expanded
 from topicscope.text import hub
 
 MINILM = "minilm"
@@ -38,9 +38,8 @@ MOST_LETTERS = 1_000
 # Blocks of ideographs; BERT treats each character as a word.
 IDEOGRAPHS = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2FA1F))
 UNICODE = 0x110000
-# Letters of a word, at most, that a tokenizer is trained on; and text in which there may be a longer one.
-LONGEST_WORD = 1_000
-LONG = re.compile(rf"(?<!\S)\S{{{LONGEST_WORD + 1},}}")
+# A word that no tokenizer is trained on.
+TOO_LONG = re.compile(r"\w{1001,}")
 
 
 class Encoded(NamedTuple):
@@ -100,13 +99,13 @@ class Tokenizer:
 
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
         """Each text as tokens."""
-        found = self.engine.encode_batch(list(texts), add_special_tokens=False)
-        return [_encoded(text, encoding, self._unknown) for text, encoding in zip(texts, found, strict=True)]
+        encodings = self.engine.encode_batch(list(texts), add_special_tokens=False)
+        return [_encoded(text, encoding, self._unknown) for text, encoding in zip(texts, encodings, strict=True)]
 
     def words(self, tokens: Int[np.ndarray, " word"]) -> list[str]:
         """Tokens as people write them, without the sign for a space or for the rest of a word."""
-        found = self.engine.decode_batch([[token] for token in tokens.tolist()], skip_special_tokens=False)
-        return [word.strip() for word in found]
+        words = self.engine.decode_batch([[token] for token in tokens.tolist()], skip_special_tokens=False)
+        return [word.strip() for word in words]
 
     def token(self, word: str) -> int | None:
         """The token that is this word in the middle of a sentence; None if the tokenizer splits or does not know it."""
@@ -206,9 +205,9 @@ def word_sizes(text: str, spans: Int[np.ndarray, "token two"]) -> Int[np.ndarray
     letters = np.concatenate([[0], np.cumsum(kinds == 2)])
     only_letters = (letters[end] - letters[start] == end - start) & (end > start)
     # Tokens of letters that touch are parts of one word; those of one letter's bytes have the same span.
-    goes_on = np.append(False, only_letters[1:] & only_letters[:-1] & (start[1:] <= end[:-1]))
-    first = np.flatnonzero(only_letters & ~goes_on)
-    last = np.flatnonzero(only_letters & ~np.append(goes_on[1:], False))
+    continues = np.append(False, only_letters[1:] & only_letters[:-1] & (start[1:] <= end[:-1]))
+    first = np.flatnonzero(only_letters & ~continues)
+    last = np.flatnonzero(only_letters & ~np.append(continues[1:], False))
     alone = (kinds[start[first] - 1] == 0) & (kinds[end[last]] == 0)
     sizes = np.zeros(len(spans), dtype=np.int64)
     sizes[first[alone]] = (last - first + 1)[alone]
@@ -241,29 +240,17 @@ def train_wordpiece(texts: Callable[[], Iterable[str]], size: int, *, lowercase:
     trainer = tokenizers.trainers.WordPieceTrainer(
         vocab_size=size, special_tokens=fixed, limit_alphabet=len(letters), show_progress=False
     )
-    # An engine cannot be asked while it is being trained, so another one finds the words.
-    other = _engine(tokenizers, normalizer, {})
-    engine.train_from_iterator(_without_long_words(texts(), other), trainer)
-    found = engine.get_vocab()
-    if len(found) < size:
+    # The time of training grows with the square of a word's length; WordPiece takes words of over 100 letters for
+    # unknown, so nothing is learnt from them.
+    engine.train_from_iterator((TOO_LONG.sub(" ", text) for text in texts()), trainer)
+    vocabulary = engine.get_vocab()
+    if len(vocabulary) < size:
         raise refuse(
-            "data.vocabulary", size, f"the corpus supports {len(found)} tokens at most; lower it, or give more text"
+            "data.vocabulary",
+            size,
+            f"the corpus supports {len(vocabulary)} tokens at most; lower it, or give more text",
         )
-    return _engine(tokenizers, normalizer, found)
-
-
-def _without_long_words(texts: Iterable[str], engine: Any) -> Iterator[str]:
-    """Texts without words that training would take hours over: its time grows with the square of a word's length.
-
-    WordPiece treats words of more than 100 letters as unknown, so nothing is learnt for them.
-    """
-    for text in texts:
-        if LONG.search(text):
-            normal = engine.normalizer.normalize_str(text)
-            words = (word for word, _ in engine.pre_tokenizer.pre_tokenize_str(normal))
-            yield " ".join(word for word in words if len(word) <= LONGEST_WORD)
-        else:
-            yield text
+    return _engine(tokenizers, normalizer, vocabulary)
 
 
 def save_tokenizer(engine: Any, folder: Path, *, longest: int) -> None:

@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,9 @@ import numpy as np
 from jaxtyping import Bool, Int, Int32, Int64
 
 from topicscope.errors import InputError, UnreadableError, check_at_least
-from topicscope.files import remove_leftovers, write_atomically
-from topicscope.records import read_passages_about, read_several_token_words
-from topicscope.scale import code_digest, package_versions
-from topicscope.text.corpora import Corpus, Document
-from topicscope.text.formats import Progress
+from topicscope.records import PassagesFile, read_passages_file, read_several_token_words
+from topicscope.store import remove_leftovers, struct_text, write_atomically
+from topicscope.text.corpora import Corpus, Document, Progress
 from topicscope.text.stop_words import LanguageGuess
 from topicscope.text.tokenizers import Encoded, Tokenizer
 
@@ -24,11 +22,10 @@ from topicscope.text.tokenizers import Encoded, Tokenizer
 SHORTEST = 2
 # How many documents are encoded at once at most, and how many characters (a longer document is encoded alone).
 BATCH, BATCH_CHARACTERS = 64, 1 << 21
-FILES = {"tokens": "<i4", "spellings": "<i4", "offsets": "<i8", "articles": "<i4"}
-DESCRIPTION, SEVERAL = "passages.json", "several-token-words.json"
-# The code that passages depend on, besides the corpus and the tokenizer: passages cut by other code are written anew,
-# and then everything is measured on them again, which takes longer.
-SOURCES, PACKAGES = ("text",), ("tokenizers", "gensim", "stopwordsiso")
+ARRAYS = {"tokens": "<i4", "spellings": "<i4", "offsets": "<i8", "articles": "<i4"}
+ABOUT, SEVERAL = "passages.json", "several-token-words.json"
+# Raised when the same corpus and tokenizer give other passages: those that were written before are then cut anew.
+VERSION = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,19 +45,21 @@ class Passages:
     articles: Int32[np.ndarray, " passage"]
     """The document that each passage comes from."""
 
-    digest: str
-    """Identifies the content."""
-
-    description: dict[str, Any]
+    about: PassagesFile
     """Source, tokenizer, length, counts, and what went wrong while reading."""
 
     several: Sequence[tuple[str, Sequence[int]]] = ()
     """Words of several tokens, if they were asked for: as each was first written in the text, and its tokens."""
 
     @property
+    def digest(self) -> str:
+        """Identifies the content."""
+        return self.about.digest
+
+    @property
     def whole_share(self) -> float:
         """The share of the text's words that the tokenizer keeps whole."""
-        return self.description["words_whole"] / max(self.description["words"], 1)
+        return self.about.words_whole / max(self.about.words, 1)
 
     def __len__(self) -> int:
         return len(self.articles)
@@ -122,9 +121,8 @@ def write_passages(
     """
     check_at_least("length", length, SHORTEST)
     check_at_least("every", every, 1)
-    asked = {
-        "code": code_digest(SOURCES),
-        "packages": package_versions(PACKAGES),
+    asked: dict[str, Any] = {
+        "version": VERSION,
         "corpus": corpus.digest,
         "tokenizer": tokenizer.digest,
         "length": length,
@@ -133,27 +131,21 @@ def write_passages(
     }
     with contextlib.suppress(InputError):
         there = open_passages(folder)
-        same = all(there.description.get(name) == value for name, value in asked.items())
-        # The digest of the files as they are now: a disk or a copy may have changed what was written.
-        now = {name: getattr(there, name) for name in FILES} | {SEVERAL: (folder / SEVERAL).read_bytes()}
-        found = {name: hashlib.sha256(content).hexdigest() for name, content in now.items()}
-        if same and there.description.get("checksums") == found:
+        same = all(getattr(there.about, name) == value for name, value in asked.items())
+        # A disk or a copy may have changed what was written.
+        if same and there.digest == _digest(folder):
             return there
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / DESCRIPTION).unlink(missing_ok=True)
+    (folder / ABOUT).unlink(missing_ok=True)
     remove_leftovers(folder)
-    digest, checksums = hashlib.sha256(), {name: hashlib.sha256() for name in FILES}
     seen = passages = tokens = documents = words = words_whole = used = 0
     spellings: dict[tuple[int, ...], tuple[int, str]] = {}
     guess = LanguageGuess()
     with contextlib.ExitStack() as stack:
-        files = {name: stack.enter_context((folder / f"{name}.bin").open("wb")) for name in FILES}
+        files = {name: stack.enter_context((folder / f"{name}.bin").open("wb")) for name in ARRAYS}
 
         def write(name: str, values: np.ndarray) -> None:
-            content = values.astype(FILES[name]).tobytes()
-            digest.update(content)
-            checksums[name].update(content)
-            files[name].write(content)
+            files[name].write(values.astype(ARRAYS[name]).tobytes())
 
         write("offsets", np.zeros(1))
         for document, encoded in _encoded(corpus.documents(progress), tokenizer):
@@ -192,47 +184,53 @@ def write_passages(
             "give a model whose tokens are words, a corpus in its language, or `topicscope probe` --several-tokens."
         )
     words_of_several = [(surface, list(pieces)) for pieces, (_, surface) in spellings.items()]
-    content = json.dumps(words_of_several, ensure_ascii=False).encode()
-    digest.update(content)
-    write_atomically(folder / SEVERAL, content)
-    description = asked | {
-        "source": corpus.source,
-        "tokenizer_name": tokenizer.name,
-        "passages": passages,
-        "tokens": tokens,
-        "language": guess.language(),
-        "words": words,
-        "words_whole": words_whole,
-        "documents": documents,
-        "problems": asdict(corpus.problems),
-        "digest": digest.hexdigest()[:20],
-        "checksums": {name: checksum.hexdigest() for name, checksum in checksums.items()}
-        | {SEVERAL: hashlib.sha256(content).hexdigest()},
-    }
-    write_atomically(folder / DESCRIPTION, json.dumps(description, indent=1) + "\n")
+    write_atomically(folder / SEVERAL, json.dumps(words_of_several, ensure_ascii=False))
+    about = PassagesFile(
+        **asked,
+        source=corpus.source,
+        tokenizer_name=tokenizer.name,
+        passages=passages,
+        tokens=tokens,
+        documents=documents,
+        words=words,
+        words_whole=words_whole,
+        language=guess.language(),
+        problems=corpus.problems,
+        digest=_digest(folder),
+    )
+    # Written last: an interrupted set is never taken for a whole one.
+    write_atomically(folder / ABOUT, struct_text(about))
     return open_passages(folder)
 
 
 def open_passages(folder: Path) -> Passages:
     """Passages that were written to a folder."""
     try:
-        description = read_passages_about(folder / DESCRIPTION)
-        digest = description["digest"]
+        about = read_passages_file(folder / ABOUT)
         sizes = {
-            "tokens": description["tokens"],
-            "spellings": description["tokens"],
-            "offsets": description["passages"] + 1,
-            "articles": description["passages"],
+            "tokens": about.tokens,
+            "spellings": about.tokens,
+            "offsets": about.passages + 1,
+            "articles": about.passages,
         }
         arrays = {
-            name: np.memmap(folder / f"{name}.bin", dtype=FILES[name], mode="r", shape=(size,))
+            name: np.memmap(folder / f"{name}.bin", dtype=ARRAYS[name], mode="r", shape=(size,))
             for name, size in sizes.items()
         }
-        several = [(surface, pieces) for surface, pieces in read_several_token_words(folder / SEVERAL)]
-    except (UnreadableError, OSError, ValueError, KeyError, OverflowError) as error:
+        several = read_several_token_words(folder / SEVERAL)
+    except (UnreadableError, OSError, ValueError, OverflowError) as error:
         reason = error.reason if isinstance(error, UnreadableError) else error
         raise InputError(f"{folder} has no whole set of passages ({reason}): write them again.") from None
-    return Passages(digest=digest, description=description, several=several, **arrays)
+    return Passages(about=about, several=several, **arrays)
+
+
+def _digest(folder: Path) -> str:
+    """Identifies the content of the files as they are now."""
+    digest = hashlib.sha256()
+    for name in (*(f"{name}.bin" for name in ARRAYS), SEVERAL):
+        with (folder / name).open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:20]
 
 
 def cut(starts: Bool[np.ndarray, " token"], length: int) -> Int64[np.ndarray, "passage two"]:

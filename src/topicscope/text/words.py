@@ -48,9 +48,9 @@ class Words:
 
         merged: spellings that differ only in case and leading space are one word.
         """
-        found = passages.several if passages else ()
-        names = [*tokenizer.words(np.arange(tokenizer.size)), *(name for name, _ in found)]
-        several = [tokens for _, tokens in found]
+        written = passages.several if passages else ()
+        names = [*tokenizer.words(np.arange(tokenizer.size)), *(name for name, _ in written)]
+        several = [tokens for _, tokens in written]
         numbers = np.arange(len(names), dtype=np.int32)
         if merged:
             names = [name.lower() for name in names]
@@ -59,7 +59,7 @@ class Words:
         return cls(
             tokenizer,
             tokens=np.concatenate([np.arange(tokenizer.size), *map(np.array, several)]).astype(np.int64),
-            lengths=np.array([1] * tokenizer.size + [len(each) for each in several], dtype=np.int32),
+            lengths=np.array([1] * tokenizer.size + [len(tokens) for tokens in several], dtype=np.int32),
             word=numbers,
             counts=_counts(passages, len(names)) if passages else np.zeros(len(names), dtype=np.int64),
             names=names,
@@ -111,11 +111,11 @@ def mean_vectors(mean: sparse.csr_array, vectors: Float[np.ndarray, "token width
 
 
 def _counts(passages: Passages, spellings: int) -> Int64[np.ndarray, " spelling"]:
-    found = np.zeros(spellings, dtype=np.int64)
+    counts = np.zeros(spellings, dtype=np.int64)
     for start in range(0, len(passages.spellings), BLOCK):
         block = passages.spellings[start : start + BLOCK]
-        found += np.bincount(block[block >= 0], minlength=spellings)
-    return found
+        counts += np.bincount(block[block >= 0], minlength=spellings)
+    return counts
 
 
 def attention_between_words(
@@ -130,14 +130,14 @@ def attention_between_words(
     if (lengths <= 1).all():
         return attention
     begins = _begins(lengths)
-    found = attention.astype(np.float64)
-    found[..., begins] = np.add.reduceat(found, begins, axis=-1)
+    result = attention.astype(np.float64)
+    result[..., begins] = np.add.reduceat(result, begins, axis=-1)
     sizes = lengths[begins]
     if causal:
         seen = np.arange(1, len(lengths) + 1)
-        found = found * (seen / np.repeat(seen[begins], sizes))[:, None]
-    found[:, begins] = np.add.reduceat(found, begins, axis=1) / sizes[:, None]
-    return found
+        result = result * (seen / np.repeat(seen[begins], sizes))[:, None]
+    result[:, begins] = np.add.reduceat(result, begins, axis=1) / sizes[:, None]
+    return result
 
 
 def states_of_words(
@@ -147,9 +147,9 @@ def states_of_words(
     if (lengths <= 1).all():
         return states
     begins = _begins(lengths)
-    found = states.astype(np.float64)
-    found[begins] = np.add.reduceat(found, begins, axis=0) / lengths[begins][:, None]
-    return found
+    result = states.astype(np.float64)
+    result[begins] = np.add.reduceat(result, begins, axis=0) / lengths[begins][:, None]
+    return result
 
 
 def _begins(lengths: Int[np.ndarray, " position"]) -> Int[np.ndarray, " unit"]:

@@ -6,14 +6,7 @@ The functions ``lemma1``, ``theorem1``, ``theorem2`` and ``theorem3`` are named 
 
 from topicscope.theory.bayes import BayesFloors, bayes_floors
 from topicscope.theory.check import Residuals, embedding_residuals, residuals
-from topicscope.theory.cross_entropy import (
-    Contrasts,
-    CrossEntropyOptimum,
-    contrasts,
-    cross_entropy_optimum,
-    limit_contrasts,
-    uniform_cross_entropy,
-)
+from topicscope.theory.cross_entropy import CrossEntropyOptimum, cross_entropy_optimum, uniform_cross_entropy
 from topicscope.theory.dynamics import (
     LogitGradient,
     Stage1Rates,
@@ -25,25 +18,18 @@ from topicscope.theory.dynamics import (
     stage2_rates,
     stage2_topic_rate,
     time_ratio,
-    topic_slope,
 )
 from topicscope.theory.finite_attention import (
     ClassCounts,
     Optimum,
-    Phase,
     Weights,
     attention_optimum,
-    implied_by,
     joint_optimum,
-    phase_diagram,
     sampled_counts,
 )
 from topicscope.theory.finite_documents import (
-    EntryVariance,
     Moments,
-    documents_needed,
     embedding_loss,
-    entry_variance,
     finite_optimum,
     gradient_descent,
     infinite_moments,
@@ -53,7 +39,7 @@ from topicscope.theory.finite_documents import (
 )
 from topicscope.theory.landscape import AttentionOptimum, InfiniteDocuments, Landscape, minimise
 from topicscope.theory.lemma1 import Constants, Family, constants, hessian_rank, lemma1
-from topicscope.theory.reduced import Escape, Reduced, Rows, escape, flow, topic_escape_time
+from topicscope.theory.reduced import Reduced, Rows, flow
 from topicscope.theory.take_off import Prediction, Stepping, predict
 from topicscope.theory.theorem1 import (
     SemidefiniteOptimum,
@@ -71,17 +57,13 @@ __all__ = [
     "BayesFloors",
     "ClassCounts",
     "Constants",
-    "Contrasts",
     "CrossEntropyOptimum",
-    "EntryVariance",
-    "Escape",
     "Family",
     "InfiniteDocuments",
     "Landscape",
     "LogitGradient",
     "Moments",
     "Optimum",
-    "Phase",
     "Prediction",
     "Reduced",
     "Residuals",
@@ -96,29 +78,22 @@ __all__ = [
     "bayes_floors",
     "block_value",
     "constants",
-    "contrasts",
     "cross_entropy_optimum",
     "diagonal_value",
-    "documents_needed",
     "embedding_loss",
     "embedding_residuals",
-    "entry_variance",
-    "escape",
     "finite_optimum",
     "flow",
     "gradient_descent",
     "gradient_ratio",
     "hessian_rank",
-    "implied_by",
     "infinite_moments",
     "joint_optimum",
     "lemma1",
-    "limit_contrasts",
     "logit_gradient",
     "minimise",
     "moments",
     "optimum_with_bias",
-    "phase_diagram",
     "population_loss",
     "predict",
     "realisable",
@@ -136,7 +111,5 @@ __all__ = [
     "theorem2_of",
     "theorem3",
     "time_ratio",
-    "topic_escape_time",
-    "topic_slope",
     "uniform_cross_entropy",
 ]

@@ -36,12 +36,12 @@ from scipy.special import gammaln, logsumexp, ndtri, roots_legendre, xlogy
 
 from topicscope.errors import InputError, check_at_least
 from topicscope.measure.uncertainty import CONFIDENCE, Interval
-from topicscope.scale import Report
 from topicscope.settings.data import Masking
 from topicscope.settings.training import Average
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
+from topicscope.work import Report
 
 # An interval over fewer documents than this means little; few documents may have a [MASK] query.
 FEWEST_DOCUMENTS = 30

@@ -1,17 +1,39 @@
 """How far a matrix is from what the theorems say: clause by clause, by classes of entries, and in loss."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from topicscope.errors import InputError
-from topicscope.measure.blocks import class_masks
-from topicscope.settings.data import Masking
-from topicscope.theory.finite_documents import Moments, infinite_topic_moments, population_loss
+from topicscope.measure.blocks import Pattern, class_masks, pattern
+from topicscope.records import Result
+from topicscope.settings.data import Data, Masking
+from topicscope.synthetic.topics import TopicModel
+from topicscope.theory.finite_documents import (
+    Moments,
+    finite_optimum,
+    infinite_moments,
+    infinite_topic_moments,
+    moments,
+    population_loss,
+)
 from topicscope.theory.lemma1 import Family, lemma1, require_topic_sets
-from topicscope.theory.theorem1 import theorem1, theorem1_bias
-from topicscope.theory.theorem2 import theorem2
+from topicscope.theory.theorem1 import semidefinite_optimum, theorem1, theorem1_bias
+from topicscope.theory.theorem2 import theorem2, theorem2_of
+
+# Patterns of a matrix, in words.
+PATTERNS: dict[Pattern, str] = {
+    "block": "the block pattern",
+    "diagonal": "a diagonal without blocks",
+    "none": "no pattern",
+}
+OWN_TOPICS = (
+    "the topics are not disjoint sets of equally many, equally likely words: Lemma 1 and Theorem 1 are not about them, "
+    "and Theorem 2's matrix is the answer to its question for them (infinite documents, λ → 0); a word counts for the "
+    "topic that makes it likeliest"
+)
 
 
 @dataclass(frozen=True)
@@ -75,6 +97,39 @@ class OptimumResiduals:
     """The optimum's own averages."""
 
 
+@dataclass(frozen=True, eq=False)
+class Check(Result):
+    """One matrix beside theory; parts that its setting does not define are None, with the reason in ``notes``."""
+
+    verdict: str
+    """What the numbers say, in one sentence."""
+
+    source: str
+    matrix: str
+    """What the matrix is, as a formula."""
+
+    data: Data
+    masking: Masking
+    classes: dict[str, ClassAverage | None]
+    lemma_1: FamilyResiduals | None
+    theorem_1: FamilyResiduals | None
+    """For E = W^E⊤W^E, if the embedding is not one-hot."""
+
+    theorem_2: OptimumResiduals | None
+    finite: OptimumResiduals | None
+    """The distance to the setting's optimum for finite documents."""
+
+    notes: tuple[str, ...]
+    word_topics: Int[np.ndarray, " token"]
+    """Each token's topic; 0 for [MASK]."""
+
+    matrices: dict[str, Float[np.ndarray, "token token"]] = field(default_factory=dict)
+    """The "matrix" itself, and the optima "finite" and "theorem_2" where they are defined."""
+
+    def __str__(self) -> str:
+        return f"{self.matrix} of {self.source}: {self.verdict}"
+
+
 @dataclass(frozen=True)
 class Residuals:
     """A matrix beside Lemma 1 and Theorem 2."""
@@ -82,6 +137,115 @@ class Residuals:
     classes: dict[str, ClassAverage | None]
     lemma_1: FamilyResiduals
     theorem_2: OptimumResiduals
+
+
+def check_matrix(
+    matrix: Float[np.ndarray, "row column"], data: Data, masking: Masking, source: str, *, embedding: bool = False
+) -> Check:
+    """A matrix W beside what its setting defines; or, for an ``embedding`` W^E⊤, its W^E⊤W^E with W^V = I.
+
+    A setting without Lemma 1 and Theorem 2 (T = τ; p_c + p_r = 1) is refused.
+    """
+    model = TopicModel.from_settings(data)
+    population = moments(model, masking)
+    notes: tuple[str, ...] = () if model.equal_words else (OWN_TOPICS,)
+    if not embedding:
+        # Without bias and ridge (eq. 1).
+        check_tokens(matrix.shape, model, source)
+        theorems, optimum = infinite_residuals(matrix, model, masking), finite_optimum(population)
+        return beside_theory(matrix, optimum, population, model=model, about=(source, "W", data, masking), **theorems)
+    check_tokens((len(matrix), len(matrix)), model, f"W^E⊤W^E of {source}")
+    gram = matrix @ matrix.T
+    theorem_1 = None
+    if model.equal_words:
+        theorem_1 = embedding_residuals(gram, model.topics, model.equal_words, masking, data.per_document)
+    # It takes away the random words, whatever the topics are.
+    bias = theorem1_bias(1, model.vocabulary - 1, masking)
+    notes += ("losses are with W^V = I and Theorem 1's bias; Lemma 1 and Theorem 2 are about W^V",)
+    optimum, about = semidefinite_optimum(population, bias).matrix, (source, "W^E⊤W^E", data, masking)
+    return beside_theory(
+        gram, optimum, population, model=model, about=about, bias=bias, notes=notes, theorem_1=theorem_1
+    )
+
+
+def infinite_residuals(matrix: Float[np.ndarray, "token token"], model: TopicModel, masking: Masking) -> dict[str, Any]:
+    """Lemma 1 and Theorem 2; for your own topics, the answer to Theorem 2's question."""
+    if model.equal_words:
+        found = residuals(matrix, model.topics, model.equal_words, masking, model.per_document)
+        return {"lemma_1": found.lemma_1, "theorem_2": found.theorem_2}
+    if model.sampler == "topics":
+        require_topic_sets(model.topics, model.per_document)
+    optimum, population = theorem2_of(model.topic_words, masking), infinite_moments(model, masking)
+    return {"theorem_2": optimum_residuals(matrix, optimum, model.word_topics, population), "notes": (OWN_TOPICS,)}
+
+
+def beside_theory(
+    matrix: Float[np.ndarray, "token token"],
+    optimum: Float[np.ndarray, "token token"] | None,
+    population: Moments,
+    *,
+    model: TopicModel,
+    about: tuple[str, str, Data, Masking],
+    bias: Float[np.ndarray, " token"] | None = None,
+    **parts: Any,
+) -> Check:
+    """A matrix beside the optimum for finite documents, if one is known, and what the theorems say about it.
+
+    ``about`` is the source, the matrix as a formula, and the setting.
+    """
+    topics, matrices = model.word_topics, {"matrix": matrix}
+    finite, theorem_2 = None, parts.get("theorem_2")
+    if optimum is not None:
+        finite, matrices["finite"] = optimum_residuals(matrix, optimum, topics, population, bias), optimum
+    if theorem_2:
+        matrices["theorem_2"] = theorem2_of(model.topic_words, about[-1])
+    classes = class_statistics(matrix, topics)
+    patterns = dict[str, Pattern]()
+    if classes["same_topic"] and classes["different_topic"]:
+        patterns = {name: pattern(found, topics) for name, found in matrices.items()}
+    missing: dict[str, Any] = {"lemma_1": None, "theorem_1": None, "theorem_2": None, "notes": ()}
+    return Check(
+        _verdict(classes, patterns, finite, theorem_2),
+        *about,
+        classes=classes,
+        finite=finite,
+        word_topics=topics,
+        matrices=matrices,
+        **missing | parts,
+    )
+
+
+def _verdict(
+    classes: dict[str, ClassAverage | None],
+    patterns: dict[str, Pattern],
+    finite: OptimumResiduals | None,
+    theorem_2: OptimumResiduals | None,
+) -> str:
+    parts = []
+    if finite is None:
+        parts.append("no optimum is known to hold it against")
+    elif (share := finite.share_of_gain) is not None:
+        gained = f"{100 * share:.0f} % of the optimum's gain"
+        parts.append(gained if share >= 0 else "its loss is above that of predicting nothing")
+    own, best = patterns.get("matrix"), patterns.get("finite")
+    if own:
+        parts.append("the block pattern survives" if own == "block" else f"{PATTERNS[own]} is seen")
+    if own and best and own != best:
+        parts[-1] += f", where the optimum has {PATTERNS[best]}"
+    compared = [
+        _times(diagonal.mean, other.mean, whose)
+        for whose, optimum in (("Theorem 2's", theorem_2), ("the optimum's", finite))
+        if optimum and (diagonal := classes["same_word"]) and (other := optimum.classes["same_word"])
+    ]
+    if compared:
+        parts.append(f"the diagonal is {' and '.join(compared)}")
+    return "; ".join(parts) + "."
+
+
+def _times(mean: float, other: float, whose: str) -> str:
+    """How many times one number is another, in words."""
+    times = mean / other if other else np.inf
+    return f"as large as {whose}" if abs(times - 1) < 0.005 else f"{times:.2g} times {whose}"
 
 
 def equal_word_topics(topics: int, words: int) -> Int[np.ndarray, " token"]:
@@ -96,10 +260,10 @@ def class_statistics(
 
     A class without entries (same topic for v = 1, different topic for T = 1) is None.
     """
-    found = {name: matrix[where] for name, where in class_masks(topic).items()}
+    entries = {name: matrix[where] for name, where in class_masks(topic).items()}
     return {
-        name: ClassAverage(float(each.mean()), float(each.std()), each.size) if each.size else None
-        for name, each in found.items()
+        name: ClassAverage(float(values.mean()), float(values.std()), values.size) if values.size else None
+        for name, values in entries.items()
     }
 
 
@@ -177,7 +341,7 @@ def optimum_residuals(
     clauses = {name: deviation(difference[where]) for name, where in class_masks(topic).items() if where.any()}
     distance = float(np.linalg.norm(difference))
     nothing = np.zeros_like(matrix)
-    loss, least, most = (population_loss(each, population, bias) for each in (matrix, optimum, nothing))
+    loss, least, most = (population_loss(value, population, bias) for value in (matrix, optimum, nothing))
     return OptimumResiduals(
         clauses=clauses | {"all": deviation(difference)},
         distance=distance,
@@ -195,6 +359,17 @@ def deviation(values: Float[np.ndarray, "..."]) -> Deviation:
     if not values.size:
         return Deviation(0.0, 0.0)
     return Deviation(float(abs(values).max()), float(np.sqrt(np.mean(values**2))))
+
+
+def check_tokens(shape: tuple[int, ...], model: TopicModel, name: str) -> None:
+    """Refuse a matrix whose tokens are not the topics' words and [MASK]."""
+    if model.equal_words:
+        check_size(shape, model.topics, model.equal_words, name)
+    elif shape != (model.vocabulary, model.vocabulary):
+        raise InputError(
+            f"{name} is {shape[0]} × {shape[1]}, but data.topic_words has {model.vocabulary - 1} words, which with "
+            f"[MASK] need {model.vocabulary} × {model.vocabulary}: give a matrix and topics that belong together."
+        )
 
 
 def check_size(shape: tuple[int, ...], topics: int, words: int, name: str = "The matrix") -> None:

@@ -111,7 +111,7 @@ class Vocabulary:
 
     def modes(self, classes: Six) -> Modes:
         """The matrix on its invariant spaces."""
-        mask_mask, mask_row, mask_column, same_word, same_topic, different = (float(each) for each in classes)
+        mask_mask, mask_row, mask_column, same_word, same_topic, different = classes.tolist()
         n, v = self.count, self.words
         topic = same_word + (v - 1) * same_topic - v * different
         plane = np.array(
@@ -140,7 +140,7 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class ClassMatrix:
-    """A matrix with one number per class of entries and a 0-th row of zeros."""
+    """A matrix with one number per class of entries and a 0-th row of zeros, as the squared loss wants it."""
 
     mask_column: float
     """W_i0 for words i."""
@@ -149,11 +149,11 @@ class ClassMatrix:
     """Two different words of one topic."""
     different_topic: float
 
+    @property
+    def numbers(self) -> Six:
+        """All six, in the order of ``CLASSES``."""
+        return np.array([getattr(self, name, 0.0) for name in CLASSES])
+
     def matrix(self, topics: int, words: int) -> Float[np.ndarray, "token token"]:
         """The whole matrix."""
-        return Vocabulary(topics, words).matrix(six(self))
-
-
-def six(matrix: ClassMatrix) -> Six:
-    """The six numbers of a matrix; its 0-th row is zero, except that of ``CrossEntropyOptimum``."""
-    return np.array([getattr(matrix, name, 0.0) for name in CLASSES])
+        return Vocabulary(topics, words).matrix(self.numbers)

@@ -1,25 +1,8 @@
-r"""Cross-entropy under uniform attention: the loss of any W^V, its convex optimum, and where that goes with length.
+"""Cross-entropy under uniform attention: the loss of any W^V, and its convex optimum.
 
 The loss is convex in W and does not change when topics, or words within topics, are renamed. Nor does λ‖W‖², which is
 strictly convex: the minimiser of the expected loss plus λ‖W‖² is unique and treats all words and topics alike. It has
 six different entries, and a sample determines six numbers very well where it would not determine V² entries.
-
-Without L2 the loss sees two combinations of the six. A word's score is W x̃ = W_{i0}m + W_d(1 − m) + κ₁X_{t(i)} + κ₂x_i
-with κ₁ = W_t − W_d, κ₂ = W_s − W_t. The first two terms are the same for all words, and [MASK]'s own score goes to −∞.
-What is left is K = κ₁ + κ₂/v on contrasts between topics, and κ₂ on those within.
-
-As N → ∞ (docs/theory-dynamics.md has the proof; A = 1 − (1 − p_c)p_m, B = p_m p_r)
-
-.. math:: \kappa_2 \to \frac{p_c v}{A\, E\sum_t \theta_t^2 + B/T},
-
-and for LDA documents K tends to the solution of E[Σθ_t softmax_t(KAθ)] = E[Σθ_t²]. For documents of τ ≥ 2 topics it
-goes to ∞ as (τ/A) log N: to leading order
-
-.. math:: \frac{A}{\tau}\,\frac{T-\tau}{\tau}\, e^{-KA/\tau} = \frac{1 - 1/\tau}{N} (K p - p_c), \qquad
-    p = \frac{A}{\tau} + \frac{B}{T}.
-
-The left side is what words of absent topics still cost; the right is what chance imbalances between the document's own
-topics cost.
 """
 
 from dataclasses import dataclass
@@ -27,28 +10,21 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 from scipy import sparse
-from scipy.optimize import brentq
 from scipy.special import logsumexp, softmax
 
-from topicscope.errors import InputError, check_at_least, check_positive
-from topicscope.settings.data import Data, Masking
+from topicscope.errors import check_at_least, check_positive
+from topicscope.settings.data import Masking
 from topicscope.synthetic.documents import Bags
-from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.classes import ClassMatrix
-from topicscope.theory.finite_documents import topic_moments
 
 # Newton's method stops when a step promises less than this, and takes at most so many steps.
 LEAST_GAIN = 1e-14
 MOST_STEPS = 200
-# A true minimum has at least this second derivative along W^V itself.
-LEAST_BEND = 1e-9
-# Draws of θ that the limit of LDA documents is taken over.
-DRAWS = 20_000
-# Beyond this the exponential of the topic mode is zero.
-LARGEST_MODE = 1e6
+# Without L2 the optimum is at infinity in directions that the loss does not see; so small a ridge changes nothing else.
+SMALL_RIDGE = 1e-9
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CrossEntropyOptimum(ClassMatrix):
     """The minimiser of cross-entropy plus λ‖W‖² by its six entries."""
 
@@ -56,7 +32,6 @@ class CrossEntropyOptimum(ClassMatrix):
     """W_0j for words j."""
     mask_mask: float
     """W_00."""
-
     objective: float
     """Its loss plus λ‖W‖², on the sample."""
 
@@ -104,7 +79,8 @@ def cross_entropy_optimum(bags: Bags, topics: int, words: int, ridge: float) -> 
             size /= 2
         entries = entries + size * step
         value, gradient, hessian = tried
-    return CrossEntropyOptimum(*np.append(entries, value).tolist())
+    *four, mask_row, mask_mask = entries.tolist()
+    return CrossEntropyOptimum(*four, mask_row=mask_row, mask_mask=mask_mask, objective=value)
 
 
 def _six_features(bags: Bags, topics: int, words: int) -> Float[np.ndarray, "document token 6"]:
@@ -138,117 +114,3 @@ def _six_terms(
     weighted = (np.sqrt(guess)[:, :, None] * features).reshape(-1, 6)
     hessian = (weighted.T @ weighted - mean.T @ mean) / count + 2 * np.diag(penalty)
     return value, gradient, hessian
-
-
-@dataclass(frozen=True)
-class Contrasts:
-    """W^V by what cross-entropy sees of it."""
-
-    topic: float
-    """κ₁ = W_t − W_d."""
-    same_word: float
-    """κ₂ = W_s − W_t."""
-    words: int
-
-    @property
-    def topic_mode(self) -> float:
-        """K = κ₁ + κ₂/v."""
-        return self.topic + self.same_word / self.words
-
-    @property
-    def block_share(self) -> float:
-        """(W_t − W_d)/(W_s − W_d): 1 for blocks, 0 for a diagonal."""
-        return self.topic / (self.topic + self.same_word)
-
-
-def contrasts(bags: Bags, topics: int, words: int) -> tuple[Contrasts, float]:
-    """The two numbers that minimise cross-entropy on these documents, without ridge, and the loss, by Newton's method.
-
-    Documents without a minimum are refused: there, at some W^V, every target is among its document's likeliest words.
-    """
-    features = _two_features(bags.frequencies, topics, words)
-    targets = bags.targets[:, 1:]
-    point = np.zeros(2)
-    value, gradient, hessian = _two_terms(point, features, targets)
-    for _ in range(MOST_STEPS):
-        # With one word per topic only κ₁ + κ₂ matters: of all steps that do the same, take the shortest.
-        step = -np.linalg.pinv(hessian, rcond=1e-12, hermitian=True) @ gradient
-        promised, size = float(-gradient @ step), 1.0
-        if promised < LEAST_GAIN:
-            # Far out, where the loss has no curvature left, it only falls towards infinity.
-            if np.linalg.norm(point) > 1 and point @ hessian @ point < LEAST_BEND:
-                break
-            return Contrasts(float(point[0]), float(point[1]), words), value
-        while (tried := _two_terms(point + size * step, features, targets))[0] > value - 0.1 * size * promised:
-            size /= 2
-        point = point + size * step
-        value, gradient, hessian = tried
-    raise InputError(
-        "cross-entropy has no minimum on these documents: no target is of a topic that its document does not show; "
-        "give shorter documents, or more of them."
-    )
-
-
-def _two_features(
-    x: Float[np.ndarray, "document token"], topics: int, words: int
-) -> Float[np.ndarray, "2 document word"]:
-    own = x[:, 1:]
-    return np.stack([np.repeat(own.reshape(len(x), topics, words).sum(axis=2), words, axis=1), own])
-
-
-def _two_terms(
-    point: Float[np.ndarray, " 2"],
-    features: Float[np.ndarray, "2 document word"],
-    targets: Float[np.ndarray, "document word"],
-) -> tuple[float, Float[np.ndarray, " 2"], Float[np.ndarray, "2 2"]]:
-    """The loss of κ₁ and κ₂, its gradient and Hessian."""
-    scores = np.tensordot(point, features, axes=1)
-    guess = softmax(scores, axis=1)
-    value = float(np.mean(logsumexp(scores, axis=1) - (scores * targets).sum(axis=1)))
-    gradient = ((guess - targets) * features).sum(axis=2).mean(axis=1)
-    mean = (guess * features).sum(axis=2)
-    second = np.einsum("adw,bdw,dw->ab", features, features, guess, optimize=True) - mean @ mean.T
-    return value, gradient, second / len(targets)
-
-
-def limit_contrasts(data: Data, masking: Masking, *, draws: int = DRAWS, seed: int = 0) -> Contrasts:
-    """What the two tend to as documents get longer: for LDA documents, or those of τ ≥ 2 topics of mean length N.
-
-    For LDA the expectation over θ is a mean over ``draws`` draws; for τ topics the two are the leading order at N.
-    """
-    visible = 1 - (1 - masking.keep) * masking.mask
-    noise = masking.mask * masking.random / data.topics
-    squares = float(np.trace(topic_moments(TopicModel.from_settings(data))[1]))
-    same_word = masking.keep * data.words / (visible * squares + noise)
-    if data.sampler == "dirichlet":
-        mode = _limit_of_lda(data, visible, draws, seed)
-    else:
-        mode = _at_length(data, masking, visible, noise)
-    return Contrasts(mode - same_word / data.words, same_word, data.words)
-
-
-def _limit_of_lda(data: Data, visible: float, draws: int, seed: int) -> float:
-    """The K that solves E[Σθ softmax(KAθ)] = E[Σθ²]; the left side grows with K from 1/T to E[max θ]."""
-    theta = np.random.default_rng(seed).dirichlet(np.full(data.topics, data.dirichlet[0]), size=draws)
-    wanted = float((theta**2).sum(axis=1).mean())
-
-    def missing(mode: float) -> float:
-        return float((theta * softmax(mode * visible * theta, axis=1)).sum(axis=1).mean()) - wanted
-
-    return float(brentq(missing, 0.0, LARGEST_MODE))
-
-
-def _at_length(data: Data, masking: Masking, visible: float, noise: float) -> float:
-    tau, topics, length = data.per_document, data.topics, float(np.mean(data.length))
-    if not 2 <= tau < topics:
-        raise InputError(
-            f"per_document = {tau} is not allowed here: give from 2 to topics − 1; with one topic nothing holds the "
-            "optimum back but documents too short to show it, and with all topics there is none to rule out."
-        )
-    own = visible / tau + noise
-
-    def missing(mode: float) -> float:
-        absent = visible / tau * (topics - tau) / tau * np.exp(-mode * visible / tau)
-        return float(absent - (1 - 1 / tau) / length * (mode * own - masking.keep))
-
-    return float(brentq(missing, 0.0, LARGEST_MODE))

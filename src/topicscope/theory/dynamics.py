@@ -10,8 +10,8 @@ for each mode (``stage1_rates``).
 so along each pair of singular vectors of G the sum of the two grows as e^{σt/√d_a} and their difference decays. G is a
 class matrix for every W^V on stage 1's path, and its singular values are those of three modes (``stage2_rates``):
 topics, same word, and [MASK] against the words, whose plane has rank one because a column of G sums to zero. At
-Theorem 2's W^V and for infinite documents the topic mode has the closed form ``stage2_topic_rate``, along the whole of
-stage 1 ``topic_slope``. docs/theory-dynamics.md has the proofs.
+Theorem 2's W^V and for infinite documents the topic mode has the closed form ``stage2_topic_rate``.
+docs/theory-dynamics.md has the proofs.
 
 **The start.** §8.1 argues with the sizes of the first gradients. All entries of W^V, W^K, W^Q are independent N(0, s²),
 embeddings are one-hot, there are no biases, and masked keys are visible. To leading order in s attention is uniform and
@@ -41,7 +41,7 @@ from math import perm, prod
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import gammaln, xlog1py, xlogy
+from scipy.special import gammaln, softmax, xlog1py, xlogy
 
 from topicscope.errors import InputError
 from topicscope.settings.data import Data, Masking
@@ -101,22 +101,23 @@ class Stage2Rates:
 
 def stage1_rates(data: Data, masking: Masking, average: Average = "document", *, infinite: bool = False) -> Stage1Rates:
     """Stage 1's exact rates, for finite or infinite documents."""
-    found = class_moments(data, masking, average, infinite=infinite)
-    low, high = np.linalg.eigvalsh(found.second.plane)
+    second = class_moments(data, masking, average, infinite=infinite).second
+    low, high = np.linalg.eigvalsh(second.plane)
     # For infinite documents the plane has rank one, and its other eigenvalue is rounding.
     mask = 0.0 if infinite else 2 * float(low)
-    return Stage1Rates(2 * found.second.topic, 2 * found.second.same_word, 2 * float(high), mask)
+    return Stage1Rates(2 * second.topic, 2 * second.same_word, 2 * float(high), mask)
 
 
 def stage2_rates(
     value: Six, data: Data, masking: Masking, average: Average = "document", *, infinite: bool = False
 ) -> Stage2Rates:
     """Stage 2's exact rates at any W^V that is a class matrix, for the squared loss and uniform attention."""
-    found = logit_gradient(data, masking, average, infinite=infinite)
+    gradient_at = logit_gradient(data, masking, average, infinite=infinite)
     # What is left of terms that cancel is rounding, and no mode.
-    terms = abs(found.of_value) @ abs(value) + abs(found.of_gram) @ abs(found.vocabulary.gram(value))
-    gradient = found(value)
-    modes = found.vocabulary.modes(np.where(abs(gradient) > ROUNDING * terms.max(), gradient, 0.0))
+    terms = abs(gradient_at.of_value) @ abs(value)
+    terms = terms + abs(gradient_at.of_gram) @ abs(gradient_at.vocabulary.gram(value))
+    gradient = gradient_at(value)
+    modes = gradient_at.vocabulary.modes(np.where(abs(gradient) > ROUNDING * terms.max(), gradient, 0.0))
     # A topic of one word has no contrasts within it.
     same_word = -modes.same_word if data.words > 1 else 0.0
     mask = np.linalg.norm(modes.plane) * -np.sign(modes.plane[0, 0])
@@ -176,42 +177,6 @@ def never_takes_off(per_document: int, masking: Masking) -> str:
     )
 
 
-def topic_slope(value: Six, topics: int, words: int, per_document: int, masking: Masking = Masking()) -> float:
-    r"""The topic mode's eigenvalue of ∂L/∂M at any W^V of equal blocks, infinite documents, squared loss.
-
-    W^V has κ = v(W_same − W_different) on topic contrasts and predicts φ for every word on average, so
-    φ = W_{i0} m + W_different (1 − m) + κ(1 − m)/(Tv). With a and b the frequencies of the document's words and of all
-    others, m that of [MASK] (eq. D.17), α = a − b and q = A²(1 − τ/T)/(τv),
-
-    .. math::
-        \frac{p_c}{T}\Big[\frac{T-\tau}{T-1}\Big(\alpha C
-        + 2\kappa^2 \alpha \big(a (1 - \tfrac{\tau}{T}) + b \tfrac{\tau}{T}\big)\Big) - \frac{2\kappa a}{v}\Big], \qquad
-        C = m D - 2\kappa^2 q + 2\kappa a, \quad D = 2\phi\kappa + 2(\phi Tv - 1)(W_{different} - W_{i0}).
-
-    On stage 1's path from zero κ = (1 − e^{−λt})/A with λ ``stage1_topic_rate``. At Theorem 2's W^V κ = 1/A and
-    φ = 1/(Tv), and the eigenvalue is minus ``stage2_topic_rate``.
-    """
-    require_topic_sets(topics, per_document)
-    _, _, mask_column, same_word, same_topic, different = (float(each) for each in value)
-    if words == 1:
-        same_topic = same_word
-    if not np.isclose(same_word, same_topic, rtol=1e-9, atol=0):
-        raise InputError("topic_slope is for a W^V of equal blocks; same_word and same_topic differ; use stage2_rates.")
-    n, visible = topics * words, _visible(masking)
-    kappa = words * (same_topic - different)
-    others = masking.mask * masking.random / n
-    excess = visible / (per_document * words)
-    own, mask = excess + others, masking.mask * masking.replaced
-    outside = per_document / topics
-    phi = mask_column * mask + different * (1 - mask) + kappa * (1 - mask) / n
-    lift = 2 * phi * kappa + 2 * (phi * n - 1) * (different - mask_column)
-    square = visible**2 * (1 - outside) / (per_document * words)
-    common = mask * lift - 2 * kappa**2 * square + 2 * kappa * own
-    spread = 2 * kappa**2 * excess * (own * (1 - outside) + others * outside)
-    apart = (topics - per_document) / (topics - 1)
-    return masking.keep / topics * (apart * (excess * common + spread) - 2 * kappa * own / words)
-
-
 def _visible(masking: Masking) -> float:
     """A = 1 − (1 − p_c)p_m: the share of a document's words that masking leaves."""
     return 1 / topic_gain(masking)
@@ -233,26 +198,38 @@ def attention_coefficient(bags: Bags, loss: Loss) -> float:
     together = x @ x.T
     # ⟨diag(x) − xx⊤, diag(x') − x'x'⊤⟩ for every pair of documents.
     spread = together - x**2 @ x.T - x @ (x**2).T + together**2
-    alike: Float[np.ndarray, "document document"] = (bags.pairs @ bags.pairs.T).toarray()
+    missing: Float[np.ndarray, "document document"] = (bags.pairs @ bags.pairs.T).toarray()
     if loss == "cross_entropy":
-        alike = alike - bags.queries @ bags.queries.T / bags.frequencies.shape[1]
-    return float(np.sqrt(np.vdot(spread, alike)) / count)
+        missing = missing - bags.queries @ bags.queries.T / bags.frequencies.shape[1]
+    return float(np.sqrt(np.vdot(spread, missing)) / count)
 
 
 def key_gradient(
-    bags: Bags, loss: Loss, value: Float[np.ndarray, "token token"], query: Float[np.ndarray, "width token"]
+    bags: Bags,
+    loss: Loss,
+    value: Float[np.ndarray, "token token"],
+    query: Float[np.ndarray, "width token"],
+    *,
+    next_order: bool = False,
 ) -> Float[np.ndarray, "width token"]:
-    """∇_{W^K} = W^Q G⊤/√d_a for given W^V and W^Q, to leading order (half of it for the squared loss)."""
-    vocabulary = bags.frequencies.shape[1]
-    total = np.zeros((vocabulary, vocabulary))
-    for number, (x, queries) in enumerate(zip(bags.frequencies, bags.queries, strict=True)):
-        # r ⊗ q of this document: how much each word is still missing at each query token.
-        missing = bags.pairs[[number]].toarray().reshape(vocabulary, vocabulary)
-        if loss == "cross_entropy":
-            missing = missing - queries / vocabulary
-        pull = value.T @ missing
-        total -= x[:, None] * (pull - x @ pull)
-    return query @ (total / len(bags.frequencies)).T / np.sqrt(len(query))
+    """∇_{W^K} = W^Q G⊤/√d_a for given W^V and W^Q, to leading order (half of it for the squared loss).
+
+    In the ``next_order`` what W^V predicts under uniform attention, W^V x̃, is no longer taken for zero: r = y − W^V x̃
+    for the squared loss, y − softmax(W^V x̃) for cross-entropy.
+    """
+    x, queries = bags.frequencies, bags.queries
+    pairs = bags.pairs.toarray().reshape(len(x), *2 * x.shape[1:])
+    seen = x @ value.T
+    prediction = seen if next_order else np.zeros_like(seen)
+    if loss == "cross_entropy":
+        prediction = softmax(prediction, axis=1)
+    # r ⊗ q of a document says how much each word is still missing at each query token. Its product with W^V is weighted
+    # by the document's x̃, less what uniform attention already gives.
+    weighted = np.tensordot(x, pairs, axes=(0, 0))
+    pulled = np.einsum("ik,kib->kb", value, weighted) - (x * (prediction @ value)).T @ queries
+    given = np.einsum("di,dib->db", seen, pairs) - (seen * prediction).sum(axis=1, keepdims=True) * queries
+    total = x.T @ given - pulled
+    return query @ (total / len(x)).T / np.sqrt(len(query))
 
 
 def _residuals(bags: Bags, loss: Loss) -> Float[np.ndarray, "document token"]:
@@ -405,7 +382,7 @@ class _Moment:
 
 def _shares(keys: int, length: tuple[int, int], mask: float, average: Average) -> list[Float[np.ndarray, " masked"]]:
     """For k = 0 … keys other positions, i of them masked: E[(m−1)_i (N−m)_{k−i}] / N^keys, with falling powers."""
-    found = [np.zeros(k + 1) for k in range(keys + 1)]
+    shares = [np.zeros(k + 1) for k in range(keys + 1)]
     lengths = range(length[0], length[1] + 1)
     total = 0.0
     for n in lengths:
@@ -414,12 +391,12 @@ def _shares(keys: int, length: tuple[int, int], mask: float, average: Average) -
         weight = np.exp(xlogy(m, mask) + xlog1py(n - m, -mask) - gammaln(m + 1) - gammaln(n - m + 1) + gammaln(n + 1))
         weight = weight / weight.sum() * (m if average == "batch" else 1)
         total += weight.sum()
-        for k, share in enumerate(found):
+        for k, share in enumerate(shares):
             for i in range(k + 1):
                 ways = prod([m - 1 - step for step in range(i)], start=np.ones(n))
                 ways = prod([n - m - step for step in range(k - i)], start=ways)
                 share[i] += weight @ np.maximum(ways, 0.0) / n**keys
-    return [share / total for share in found]
+    return [share / total for share in shares]
 
 
 def _infinite_shares(keys: int, mask: float) -> list[Float[np.ndarray, " masked"]]:

@@ -21,23 +21,21 @@ four weights (``joint_optimum``). docs/theory-dynamics.md has the derivation.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.optimize import minimize as scipy_minimize
 
-from topicscope.errors import InputError, check_at_least, check_one_of
-from topicscope.measure.attention import ImpliedWeights
+from topicscope.errors import InputError, check_at_least
 from topicscope.settings.data import Data, Masking
 from topicscope.settings.training import Average
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
 from topicscope.theory.classes import ClassMatrix, Vocabulary
-from topicscope.theory.finite_documents import class_moments, class_optimum
 
 # Documents that an expectation is taken over.
 DOCUMENTS = 10_000
@@ -136,9 +134,9 @@ class ClassCounts:
         if average == "batch":
             share = share * documents.masked_counts
             share = share / share.sum()
-        each = (share / documents.masked_counts)[where]
+        shares = (share / documents.masked_counts)[where]
         targets = np.zeros((len(distinct), tokens))
-        np.add.at(targets, (row, documents.targets), each)
+        np.add.at(targets, (row, documents.targets), shares)
         return cls._rows(vocabulary, frequencies, distinct // tokens, distinct % tokens, targets)
 
     @classmethod
@@ -182,7 +180,7 @@ class ClassCounts:
 
     def loss(self, value: ClassMatrix, weights: Weights) -> float:
         """The expected squared loss."""
-        return float(1 + self._losses(_four(value), self._shares(np.log(weights))).sum())
+        return float(1 + self._losses(value.numbers[2:], self._shares(np.log(weights))).sum())
 
     def best_value(self, weights: Weights) -> ClassMatrix:
         """The W^V that minimises it at these weights."""
@@ -200,7 +198,7 @@ class ClassCounts:
         together = to_query + to_topic
         z = to_mask + together + (1 - self.mask - self.query - self.topic)
         own_query, own_topic = beta * self.target_query * self.query, alpha * self.target_topic_own
-        found = _Shares(
+        shares = _Shares(
             mask=to_mask / z,
             topic_squares=(together**2 + self.other_topic_squares) / z**2,
             word_squares=(to_query**2 + alpha**2 * self.topic_squares + self.other_squares) / z**2,
@@ -209,7 +207,7 @@ class ClassCounts:
             slopes=(),
         )
         if not slopes:
-            return found
+            return shares
         nothing = np.zeros_like(z)
         by_word, by_mask = to_mask * (1 - self.by_mask), to_mask * self.by_mask
         grows = np.stack([to_topic, to_query, by_word, by_mask]) / z
@@ -217,13 +215,13 @@ class ClassCounts:
         of_topic = np.stack([to_topic, to_query, nothing, nothing]) / z
         of_words = np.stack([alpha**2 * self.topic_squares, to_query**2, nothing, nothing]) / z**2
         of_own = np.stack([own_topic, own_query, nothing, nothing]) / z
-        return found._replace(
+        return shares._replace(
             slopes=(
-                of_mask - found.mask * grows,
-                2 * (together / z * of_topic - found.topic_squares * grows),
-                2 * (of_words - found.word_squares * grows),
-                of_own - found.own * grows,
-                self.target_topic * of_topic - found.topic * grows,
+                of_mask - shares.mask * grows,
+                2 * (together / z * of_topic - shares.topic_squares * grows),
+                2 * (of_words - shares.word_squares * grows),
+                of_own - shares.own * grows,
+                self.target_topic * of_topic - shares.topic * grows,
             )
         )
 
@@ -243,7 +241,7 @@ class ClassCounts:
 
     def _coefficients(self, value: Four) -> tuple[tuple[float, float, float, float, float], tuple[float, float]]:
         """The coefficients of M², ML, L², T₂ and w₂ in ‖f‖², and of the target's own share and its topic's in f_y."""
-        mask_column, same_word, same_topic, different = (float(each) for each in value)
+        mask_column, same_word, same_topic, different = value.tolist()
         n, v = self.vocabulary.count, self.vocabulary.words
         topic, word = same_topic - different, same_word - same_topic
         common = v * topic + word
@@ -266,10 +264,10 @@ class ClassCounts:
         n, v = self.vocabulary.count, self.vocabulary.words
         seen = 1 - shares.mask
 
-        def add(each: PerRow) -> np.ndarray:
-            return each if rows else np.asarray(each.sum())
+        def add(terms: PerRow) -> np.ndarray:
+            return terms if rows else np.asarray(terms.sum())
 
-        mm, ml, ll = (add(self.weight * each) for each in (shares.mask**2, shares.mask * seen, seen**2))
+        mm, ml, ll = (add(self.weight * term) for term in (shares.mask**2, shares.mask * seen, seen**2))
         tt, ww = add(self.weight * shares.topic_squares), add(self.weight * shares.word_squares)
         hit_mask, hit = add(self.weight * shares.mask), add(self.weight * seen)
         own, topic = add(shares.own), add(shares.topic)
@@ -301,10 +299,6 @@ class ClassCounts:
         )
 
 
-def _four(value: ClassMatrix) -> Four:
-    return np.array([value.mask_column, value.same_word, value.same_topic, value.different_topic])
-
-
 def sampled_counts(
     data: Data,
     masking: Masking,
@@ -324,28 +318,6 @@ def sampled_counts(
     drawn = sample_documents(model, documents, shuffled=False, generator=generator)
     masked = mask_documents(drawn, masking, model.vocabulary, generator=generator)
     return ClassCounts.of(masked, Vocabulary(model.topics, model.equal_words), average)
-
-
-def implied_by(weights: Weights, documents: MaskedDocuments, vocabulary: Vocabulary) -> ImpliedWeights:
-    """The (α̂, β̂) that ``measure/attention.py`` finds from average attention where attention has these weights.
-
-    They differ from α and β: averages are over pairs, and a query that holds a random word of a topic that is not in
-    the document spreads its attention over words of other topics alone, so these get more on average.
-    """
-    counts = np.zeros((len(documents), vocabulary.count + 1))
-    np.add.at(counts, (documents.document, documents.tokens), 1.0)
-    words = counts[:, 1:]
-    by_topic = words.reshape(len(words), vocabulary.topics, vocabulary.words).sum(axis=2)
-    topic = np.repeat(by_topic, vocabulary.words, axis=1) - words
-    other = words.sum(axis=1, keepdims=True) - topic - words
-    z = weights.word_on_mask * counts[:, :1] + weights.beta * words + weights.alpha * topic + other
-    # Pairs of different positions: how many of each class, and what a query gives to one key.
-    pairs = (words * np.maximum(words - 1, 0), words * topic, words * other)
-    same_word, same_topic, different = (
-        float((some[some > 0] * weight / z[some > 0]).sum() / some.sum())
-        for some, weight in zip(pairs, (weights.beta, weights.alpha, 1.0), strict=True)
-    )
-    return ImpliedWeights(alpha=same_topic / different, beta=same_word / different)
 
 
 @dataclass(frozen=True)
@@ -389,7 +361,7 @@ class Optimum:
 
     def estimate(self, number: Callable[[Weights, ClassMatrix], float]) -> Estimate:
         """Any function of the optimum with its interval, by the delta method."""
-        here = np.concatenate([np.log(np.maximum(self.weights, np.exp(-FARTHEST))), _four(self.value)])
+        here = np.concatenate([np.log(np.maximum(self.weights, np.exp(-FARTHEST))), self.value.numbers[2:]])
 
         def at(point: Float[np.ndarray, " 8"]) -> float:
             return number(Weights(*np.exp(point[:4]).tolist()), ClassMatrix(*point[4:].tolist()))
@@ -412,7 +384,7 @@ FAMILIES: dict[Family, Float[np.ndarray, "4 searched"]] = {
 
 def attention_optimum(counts: ClassCounts, value: ClassMatrix, family: Family = "all") -> Optimum:
     """The best weights for this W^V."""
-    fixed = _four(value)
+    fixed = value.numbers[2:]
     return _optimum(counts, lambda shares: fixed, FAMILIES[family], free_value=False)
 
 
@@ -438,7 +410,7 @@ def _optimum(
     starts = [np.linalg.lstsq(spread, np.log([alpha, beta, 1.0, 1.0]), rcond=None)[0] for alpha, beta in STARTS]
     # A weight without effect (topics of one word, no word queries) stays at 1.
     matters = abs(np.array([objective(start)[1] for start in starts])).max(axis=0) > ROUNDING
-    found = [
+    minima = [
         scipy_minimize(
             objective,
             start * matters,
@@ -449,7 +421,7 @@ def _optimum(
         )
         for start in starts
     ]
-    best = min(found, key=lambda each: float(each.fun))
+    best = min(minima, key=lambda minimum: float(minimum.fun))
     logs = spread @ np.asarray(best.x)
     shares, uniform = counts._shares(logs), counts._shares(np.zeros(4))
     value = value_at(shares)
@@ -482,88 +454,9 @@ def _covariance(
 
     here = np.concatenate([logs, value])
     # A document's slopes have its probability as a factor: the sum of their squares is the covariance of the mean.
-    each = scatters.T @ np.add.reduceat(slopes(here), counts.documents, axis=1)
-    each = each - each.mean(axis=1, keepdims=True)
+    by_document = scatters.T @ np.add.reduceat(slopes(here), counts.documents, axis=1)
+    by_document = by_document - by_document.mean(axis=1, keepdims=True)
     nudges = 1e-5 * np.eye(8)
     bend = np.array([(slopes(here + nudge) - slopes(here - nudge)).sum(axis=1) / 2e-5 for nudge in nudges])
     inverse = np.linalg.pinv(scatters.T @ (bend + bend.T) @ scatters / 2, rcond=1e-12)
-    return np.asarray(scatters @ inverse @ (each @ each.T) @ inverse @ scatters.T)
-
-
-@dataclass(frozen=True)
-class Phase:
-    """The joint optimum of one setting, beside the optimum under uniform attention."""
-
-    varied: str
-    """The setting that is varied: "keep", "words", "per_document", "length" or "dirichlet"."""
-    at: float
-    block_share: Estimate
-    """The same-topic contrast of W^V over its same-word one at the joint optimum: 1 for blocks, 0 for a diagonal."""
-    block_share_uniform: float
-    """The same under uniform attention, exactly."""
-    alpha: float
-    beta: float
-    weighted_average: float
-    attention_gain: float
-    """How far the joint optimum's loss is below that of the best W^V under uniform attention, on sampled documents."""
-
-
-# The values that each setting takes, the paper's among them, while the others stay as they are.
-AXES: dict[str, tuple[float, ...]] = {
-    "keep": (0.0, 0.001, 0.01, 0.1, 0.3),
-    "words": (2, 5, 10, 20, 40),
-    "per_document": (1, 2, 4, 7),
-    "length": (15, 40, 125, 275, 1_000),
-    "dirichlet": (0.03, 0.1, 0.5, 1.0),
-}
-
-
-def phase_diagram(
-    data: Data | None = None,
-    masking: Masking = Masking(),
-    axes: dict[str, tuple[float, ...]] | None = None,
-    *,
-    documents: int = 2_000,
-    seed: int = 0,
-) -> tuple[Phase, ...]:
-    """Block against diagonal: the joint optimum along each axis (``AXES``) through a setting, by default the paper's.
-
-    "keep" is p_c, "words" v, "length" N (of every document), "dirichlet" LDA's parameter; along "per_document", τ,
-    documents have τ topics whatever the setting's sampler.
-    """
-    data, found = data or Data(), []
-    for name, values in (AXES if axes is None else axes).items():
-        for at in values:
-            setting, mask = _varied(data, masking, name, at)
-            counts = sampled_counts(setting, mask, documents, generator=np.random.default_rng(seed))
-            best, uniform = joint_optimum(counts), class_optimum(class_moments(setting, mask))
-            found.append(
-                Phase(
-                    varied=name,
-                    at=float(at),
-                    block_share=best.block_share,
-                    block_share_uniform=_block_share(uniform),
-                    alpha=best.weights.alpha,
-                    beta=best.weights.beta,
-                    weighted_average=best.weights.weighted_average(counts.vocabulary.words),
-                    attention_gain=best.loss_uniform - best.loss,
-                )
-            )
-    return tuple(found)
-
-
-def _varied(data: Data, masking: Masking, name: str, at: float) -> tuple[Data, Masking]:
-    if name == "keep":
-        return data, replace(masking, keep=at)
-    changes: dict[str, dict[str, Any]] = {
-        "words": {"words": int(at)},
-        "per_document": {"sampler": "topics", "per_document": int(at)},
-        "length": {"length": (int(at), int(at))},
-        "dirichlet": {"sampler": "dirichlet", "dirichlet": (at,)},
-    }
-    check_one_of("varied", name, ("keep", *changes))
-    return replace(data, **changes[name]), masking
-
-
-def _block_share(value: ClassMatrix) -> float:
-    return (value.same_topic - value.different_topic) / (value.same_word - value.different_topic)
+    return np.asarray(scatters @ inverse @ (by_document @ by_document.T) @ inverse @ scatters.T)

@@ -265,14 +265,14 @@ def minimise(landscape: Landscape, *, free_mask_key: bool = False) -> AttentionO
     )
 
 
-def _searched(landscape: Landscape, free_mask_key: bool) -> "_Found":
+def _searched(landscape: Landscape, free_mask_key: bool) -> "_Minimum":
     """Search over all weights that matter."""
     search = _Search.over(landscape, free_mask_key=free_mask_key)
     point = search.minimum()
     return search.weights(point), search, point
 
 
-def _decoupled(landscape: Landscape, free_mask_key: bool) -> "_Found | None":
+def _decoupled(landscape: Landscape, free_mask_key: bool) -> "_Minimum | None":
     """The α that gives word queries their best average, with β = 1 for the [MASK] queries; None if there is none."""
     d, value, masking = landscape.documents, landscape.value, landscape.documents.masking
     blocks = d.words > 1 and value.same_word == value.same_topic
@@ -379,7 +379,7 @@ class _Search:
 
 
 # Weights (α, β, that on [MASK] keys), the search that they are from, and its point.
-_Found = tuple[Float[np.ndarray, " weight"], _Search, Float[np.ndarray, " coordinate"]]
+_Minimum = tuple[Float[np.ndarray, " weight"], _Search, Float[np.ndarray, " coordinate"]]
 
 
 def _slack(point: Float[np.ndarray, " coordinate"], gradient: Float[np.ndarray, " coordinate"]) -> float:

@@ -150,5 +150,5 @@ def hessian_rank(topics: int, words: int, per_document: int, masking: Masking = 
     and 1 only if all look alike (τ = T, or every word is hidden). The conclusion of the remark stands: V(V − T) > 0
     directions are flat, and the objective is not strongly convex.
     """
-    alike = per_document == topics or (1 - masking.keep) * masking.mask == 1
-    return (topics * words + 1) * (1 if alike else topics)
+    all_look_the_same = per_document == topics or (1 - masking.keep) * masking.mask == 1
+    return (topics * words + 1) * (1 if all_look_the_same else topics)

@@ -12,9 +12,6 @@ a topic, 2 × 2 matrices on the plane of [MASK] and the mean word. Random W^K an
 have W^K⊤W^K = W^Q⊤W^Q = s² d_a I and W^K⊤W^Q = 0 on average; that is the start of the reduced model.
 
 Expectations over finite documents are means over a sample, which determines these few numbers very well.
-
-**All parts trained** (eq. 6). Near zero attention is uniform to leading order, and W^E and W^V alone move (``escape``):
-from a class-symmetric start they stay class matrices too, and S and R are all that the documents enter by.
 """
 
 from collections.abc import Callable
@@ -28,12 +25,10 @@ from jaxtyping import Float, Int
 from scipy.integrate import solve_ivp
 from scipy.special import logsumexp, softmax
 
-from topicscope.errors import InputError, check_positive, refuse
-from topicscope.settings.data import Data, Masking
+from topicscope.errors import InputError, check_positive
 from topicscope.settings.training import Average, Loss
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.theory.classes import Modes, Six, Vocabulary
-from topicscope.theory.finite_documents import ClassMoments, class_moments
 
 # A path that takes more evaluations of the gradient than this is given up.
 MOST_LOOKS = 20_000
@@ -246,7 +241,7 @@ class Reduced:
     def flat(self) -> Float[np.ndarray, " 30"]:
         """All numbers in one row."""
         products = (self.key, self.query, self.cross, self.noise)
-        return np.concatenate([self.value, *(each.flat() for each in products)])
+        return np.concatenate([self.value, *(modes.flat() for modes in products)])
 
     @classmethod
     def of(cls, flat: Float[np.ndarray, " 30"]) -> "Reduced":
@@ -342,7 +337,7 @@ def flow(
     first = start.flat()
     # W^V's entries, the products of W^K and W^Q, and the noise are of very different sizes.
     small = np.concatenate([np.full(6, 1e-3), np.full(18, first[6]), np.full(6, 1e-4)])
-    found = solve_ivp(
+    solution = solve_ivp(
         move,
         (0.0, float(times[-1])),
         first,
@@ -352,123 +347,10 @@ def flow(
         atol=tolerance * small,
         events=None if enough is None else ended,
     )
-    if not found.success:
-        raise InputError(f"The reduced model could not be followed to time {times[-1]:g}: {found.message}")
-    at, numbers = found.t, found.y.T
-    if enough is not None and found.t_events is not None and len(found.t_events[0]):
-        assert found.y_events is not None
-        at, numbers = np.append(at, found.t_events[0][0]), np.vstack([numbers, found.y_events[0][0]])
+    if not solution.success:
+        raise InputError(f"The reduced model could not be followed to time {times[-1]:g}: {solution.message}")
+    at, numbers = solution.t, solution.y.T
+    if enough is not None and solution.t_events is not None and len(solution.t_events[0]):
+        assert solution.y_events is not None
+        at, numbers = np.append(at, solution.t_events[0][0]), np.vstack([numbers, solution.y_events[0][0]])
     return at, [Reduced.of(flat) for flat in numbers]
-
-
-# The saddle at zero is left behind when this share of the gain of the optimum under uniform attention is reached.
-ESCAPED = 0.1
-
-
-@dataclass(frozen=True, eq=False)
-class Escape:
-    """How all parts of eq. 6 leave the saddle at zero, under uniform attention and the squared loss."""
-
-    time: float
-    """Flow time (learning rate × steps) until a tenth of the optimum's gain is reached."""
-    times: Float[np.ndarray, " time"]
-    gain: Float[np.ndarray, " time"]
-    """The gain as a share of that of the optimum under uniform attention."""
-    topic: Float[np.ndarray, " time"]
-    """W^E⊤W^V W^E on contrasts between topics."""
-
-
-def escape(
-    data: Data, masking: Masking, scale: float, *, layer_norm: bool = False, average: Average = "document"
-) -> Escape:
-    r"""Gradient flow of W^E and W^V, both from ``scale`` times the identity, until the saddle at zero is left behind.
-
-    With N = W^E, or LayerNorm of its columns, the prediction is F x̃, F = W^E⊤W^V N, and with D = 2(R − FS)
-
-    .. math::
-        \dot W^V = W^E D N^\top, \qquad
-        \dot W^E = W^V N D^\top + \partial N^\top\big[W^{V\top} W^E D\big].
-    """
-    exact = class_moments(data, masking, average)
-    size, most = exact.vocabulary, _most_gain(exact)
-
-    def move(_: float, flat: Float[np.ndarray, " 12"]) -> Float[np.ndarray, " 12"]:
-        embedding, value = Modes.of(flat[:6]), Modes.of(flat[6:])
-        seen, back = _normed(embedding, size) if layer_norm else (embedding, lambda slope: slope)
-        product = embedding.transposed @ value @ seen
-        slope = (exact.cross + product @ exact.second * -1.0) * 2.0
-        to_value = embedding @ slope @ seen.transposed
-        to_embedding = value @ seen @ slope.transposed + back(value.transposed @ embedding @ slope)
-        return np.concatenate([to_embedding.flat(), to_value.flat()])
-
-    def products(flat: Float[np.ndarray, " 12"]) -> Modes:
-        embedding = Modes.of(flat[:6])
-        seen = _normed(embedding, size)[0] if layer_norm else embedding
-        return embedding.transposed @ Modes.of(flat[6:]) @ seen
-
-    def gained(_: float, flat: Float[np.ndarray, " 12"]) -> float:
-        return _gain(products(flat), exact) / most - ESCAPED
-
-    gained.terminal = True  # type: ignore[attr-defined]
-    start = Modes.identity(scale).flat()
-    # Long enough for the slowest mode that gains: its closed form without LayerNorm, many times over.
-    longest = 100 * topic_escape_time(data, masking, scale, average)
-    found = solve_ivp(move, (0.0, longest), np.tile(start, 2), "LSODA", rtol=1e-6, atol=1e-6 * scale, events=gained)
-    if not found.success or found.t_events is None or not len(found.t_events[0]):
-        raise InputError(f"The saddle at zero is not left within a flow time of {longest:g}: give a larger scale.")
-    path = [products(flat) for flat in found.y.T]
-    gain = np.array([_gain(each, exact) / most for each in path])
-    return Escape(float(found.t_events[0][0]), found.t, gain, np.array([each.topic for each in path]))
-
-
-def topic_escape_time(data: Data, masking: Masking, scale: float, average: Average = "document") -> float:
-    r"""When the topic mode of W^E and W^V, both from s times the identity, is no longer small: ln(1 + √2)/(2√2 r s).
-
-    With e and v the mode's numbers and r that of R, to leading order ė = 4rev and v̇ = 2re², so e² − 2v² = −s² is kept:
-    v̇ = 2r(2v² − s²), which from v = s is infinite at that time.
-    """
-    check_positive("scale", scale)
-    rate = class_moments(data, masking, average).cross.topic
-    if data.topics < 2:
-        raise refuse("data.topics", data.topics, "with one topic there is no contrast between topics; give 2 or more")
-    return float(np.log1p(np.sqrt(2)) / (2 * np.sqrt(2) * rate * scale))
-
-
-def _gain(product: Modes, exact: ClassMoments) -> float:
-    """2⟨F, R⟩ − ⟨FS, F⟩: how far the squared loss is below that of predicting nothing."""
-    twice = product @ exact.cross.transposed * 2.0
-    return exact.vocabulary.trace(twice + product @ exact.second @ product.transposed * -1.0)
-
-
-def _most_gain(exact: ClassMoments) -> float:
-    """The gain of the optimum R S⁺."""
-    second = exact.second
-    inverse = Modes(
-        1 / second.topic if second.topic else 0.0,
-        1 / second.same_word if second.same_word else 0.0,
-        np.linalg.pinv(second.plane, hermitian=True),
-    )
-    return _gain(exact.cross @ inverse, exact)
-
-
-def _normed(embedding: Modes, size: Vocabulary) -> tuple[Modes, Callable[[Modes], Modes]]:
-    r"""LayerNorm of each column, N, and the function that turns a slope by N into one by the columns.
-
-    A column c becomes n = √d Pc/‖Pc‖, P taking the mean away; so a slope u becomes √d/‖Pc‖ · P(u − n(n·u)/d).
-    """
-    width = size.count + 1
-
-    def columns(word: float, mask: float) -> Modes:
-        return Modes(word, word, np.diag([mask, word]))
-
-    centring = size.modes(np.array([1.0, 0, 0, 1, 0, 0]) - 1 / width)
-    centred = centring @ embedding
-    squares = size.classes(centred.transposed @ centred)
-    factor = columns(*(np.sqrt(width / squares[place]) for place in (3, 0)))
-    normed = centred @ factor
-
-    def back(slope: Modes) -> Modes:
-        along = size.classes(normed.transposed @ slope) / width
-        return centring @ (slope + normed @ columns(along[3], along[0]) * -1.0) @ factor
-
-    return normed, back

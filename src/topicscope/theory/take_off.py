@@ -26,8 +26,8 @@ from topicscope.settings.training import Loss, Optimizer
 from topicscope.synthetic.documents import Bags
 from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
-from topicscope.theory.classes import ClassMatrix, Modes, Six, Vocabulary, six
-from topicscope.theory.cross_entropy import cross_entropy_optimum
+from topicscope.theory.classes import ClassMatrix, Modes, Six, Vocabulary
+from topicscope.theory.cross_entropy import SMALL_RIDGE, cross_entropy_optimum
 from topicscope.theory.dynamics import logit_gradient
 from topicscope.theory.finite_documents import ClassMoments, class_loss, class_moments, class_optimum, moments
 from topicscope.theory.reduced import MOST_LOOKS, Gradient, Optimiser, Rates, Reduced, Rows, flow
@@ -42,8 +42,6 @@ MOST_WORDS = 400
 POINTS = 40
 # The path is followed until attention by classes alone is this far from uniform: the draw's has taken off by then.
 FAR = 0.09
-# This ridge keeps the optimum of cross-entropy finite, as it does where a run's g is measured.
-GAIN_RIDGE = 1e-9
 # The least share of a step's noise that the next one takes back.
 LEAST_FORGETTING = 0.02
 # No take-off is looked for after this many steps.
@@ -155,13 +153,13 @@ class Population:
         self, value: Six, logits: Six, loss: Loss, noise: Six | None = None, *, squares: bool = False
     ) -> Gradient:
         """The sample's gradient, without its error at uniform attention if that is known."""
-        found = self.rows.gradient(value, logits, loss, noise, squares=squares)
+        sampled = self.rows.gradient(value, logits, loss, noise, squares=squares)
         if self._errors is None:
-            return found
+            return sampled
         constant, by_value, on_value, on_gram = self._errors
         gram = self.vocabulary.gram(value) + (0.0 if noise is None else noise)
-        return found._replace(
-            value=found.value - constant - by_value @ value, logits=found.logits - on_value @ value - on_gram @ gram
+        return sampled._replace(
+            value=sampled.value - constant - by_value @ value, logits=sampled.logits - on_value @ value - on_gram @ gram
         )
 
     @cached_property
@@ -217,7 +215,7 @@ class Population:
     def residual(self) -> float:
         """E‖W x̃ − y‖² at the best W, where y is a document's mean target: the size of the noise in W^V's gradient."""
         first, x = self.rows.documents
-        value = six(class_optimum(self.exact))
+        value = class_optimum(self.exact).numbers
         y = np.add.reduceat(self.rows.targets, first, axis=0) * len(first)
         return float(((x @ self.vocabulary.matrix(value).T - y) ** 2).sum(axis=1).mean())
 
@@ -227,7 +225,7 @@ class Population:
         if self.loss == "squared":
             return lambda value: (1 - class_loss(ClassMatrix(*value[2:].tolist()), self.exact)) / (1 - self.best)
         bags = Bags.of(self.documents, self.vocabulary.count + 1)
-        best = cross_entropy_optimum(bags, self.vocabulary.topics, self.vocabulary.words, GAIN_RIDGE).objective
+        best = cross_entropy_optimum(bags, self.vocabulary.topics, self.vocabulary.words, SMALL_RIDGE).objective
         nothing = np.log(self.vocabulary.count + 1)
         return lambda value: (nothing - self.rows.loss(value, np.zeros(6), "cross_entropy")) / (nothing - best)
 
@@ -286,7 +284,7 @@ def _norms(states: list[Reduced], size: Vocabulary) -> dict[str, Float[np.ndarra
         "key": [state.key for state in states],
         "query": [state.query for state in states],
     }
-    return {name: np.sqrt([size.trace(each) for each in every]) for name, every in squares.items()}
+    return {name: np.sqrt([size.trace(products) for products in path]) for name, path in squares.items()}
 
 
 def sgd(rate: float, stepping: Stepping, population: Population) -> Optimiser:
@@ -377,16 +375,16 @@ def draw_logits(
     # The same normal numbers serve at every time: on each mode W^Q is the part that it shares with W^K, and the rest.
     first, second = generator.normal(size=(2, width, count + 1))
     ends = np.column_stack(
-        [end for each in (first, second) for end in (each[:, 0], each[:, 1:].sum(axis=1) / np.sqrt(count))]
+        [end for drawn in (first, second) for end in (drawn[:, 0], drawn[:, 1:].sum(axis=1) / np.sqrt(count))]
     )
     mean = np.ones((count, count)) / count
     blocks = np.kron(np.eye(vocabulary.topics), np.full((vocabulary.words,) * 2, 1 / vocabulary.words))
     projections = {"topic": blocks - mean, "same_word": np.eye(count) - blocks}
-    found = []
+    logits = []
     for state in states:
         keys, queries = np.zeros((2, width, count + 1))
         for name, projection in projections.items():
-            key, query, cross = (getattr(each, name) / width for each in (state.key, state.query, state.cross))
+            key, query, cross = (getattr(modes, name) / width for modes in (state.key, state.query, state.cross))
             own = cross / np.sqrt(key) if key > 0 else 0.0
             keys[:, 1:] += np.sqrt(key) * first[:, 1:] @ projection
             queries[:, 1:] += (own * first[:, 1:] + np.sqrt(max(query - own**2, 0.0)) * second[:, 1:]) @ projection
@@ -398,5 +396,5 @@ def draw_logits(
         for matrix, own in ((keys, plane[:, :2]), (queries, plane[:, 2:])):
             matrix[:, 0] += own[:, 0]
             matrix[:, 1:] += own[:, 1:] / np.sqrt(count)
-        found.append(keys.T @ queries / np.sqrt(width))
-    return np.array(found)
+        logits.append(keys.T @ queries / np.sqrt(width))
+    return np.array(logits)

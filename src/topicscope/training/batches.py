@@ -4,7 +4,7 @@ That is a function of the settings and the step alone. Both kinds of stream retu
 in whichever order steps are asked for.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -23,8 +23,9 @@ from topicscope.synthetic.topics import TopicModel, sample_documents
 MOST_STEPS = 64
 MOST_CELLS = 400_000
 
-# Held-out articles are the same for every seed, so that runs can be compared on them.
+# Held-out documents and articles are the same for every seed, so that runs can be compared on them.
 HELD_OUT_SEED = 0
+HELD_OUT_DOCUMENTS = 4_000
 # Tokens looked at together when passages are chosen: those of a large corpus stay on disk.
 BLOCK = 1 << 24
 
@@ -111,6 +112,12 @@ class BatchStream:
             maskable=documents.tokens < model.vocabulary - 2 if model.ends else None,
             generator=draw,
         )
+
+
+def held_out_documents(settings: Settings, topic_model: TopicModel) -> MaskedDocuments:
+    """Documents that no seed is trained on."""
+    stream = BatchStream(replace(settings, seed=HELD_OUT_SEED), topic_model)
+    return stream.held_out(HELD_OUT_DOCUMENTS, Purpose.MEASURE)
 
 
 @dataclass(frozen=True, eq=False)

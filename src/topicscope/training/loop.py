@@ -1,365 +1,249 @@
-"""The training loop, and the verbs that use it: runs trained together, on documents of a topic model or on text.
+"""The training loop, and the verbs that use it: one run, of one seed or of several trained in one tensor.
 
-A single run is an ensemble of one. Members of an ensemble differ in seed and learning rate alone; each draws its own
-documents, masks and initial weights, the same as it would draw alone, and writes the same run folder. Its numbers are
-those of the run alone up to the rounding of sums taken in another order: a relative error of about 1e-6 per step in
-float32, 1e-14 in float64. The exception is b^K under Adam: it shifts all scores of a query alike and changes no
-prediction, so its gradient is nothing but rounding, which Adam scales up.
-
-Which members are trained together is part of the settings of an ensemble, never of the machine: that is what makes
-results repeat to the bit.
+Each seed draws its own documents, masks and initial weights, the same as it would draw alone. Its numbers are those of
+the seed alone up to the rounding of sums taken in another order: a relative error of about 1e-6 per step in float32,
+1e-14 in float64. The exception is b^K under Adam: it shifts all scores of a query alike and changes no prediction, so
+its gradient is nothing but rounding, which Adam scales up. Results repeat to the bit only if the same seeds are trained
+together, on equally many threads.
 """
 
 import contextlib
-import dataclasses
 import logging
 import math
 import shlex
-import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from topicscope.errors import DivergedError, InputError, StoppedTraining, path_of
-from topicscope.files import as_before_if_refused
+from topicscope.errors import DivergedError, InputError, StoppedTraining
+from topicscope.measure.run import Run
 from topicscope.measure.stages import rotation
-from topicscope.records import Snapshot
-from topicscope.scale import Report
+from topicscope.model.weights import start_weights
 from topicscope.settings import Settings
-from topicscope.settings.text import Device, TextSettings, with_absolute_paths
-from topicscope.settings.values import convert
+from topicscope.settings.text import TextSettings
+from topicscope.store import as_before_if_refused, struct_text, write_atomically
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
-from topicscope.text.formats import corpus_notes
-from topicscope.training import record
-from topicscope.training.checkpoints import Checkpoint, newest_checkpoints
 from topicscope.training.engines import Engine, make_engine
-from topicscope.training.machine import find_device, out_of_memory_said, torch_threads, with_threads
+from topicscope.training.final import final_measures
+from topicscope.training.folder import Checkpoint, RunFolder, Speed
+from topicscope.training.machine import torch_threads, with_threads
 from topicscope.training.optimizers import Optimizer
-from topicscope.training.reference import reference_losses, reference_stages, write_reference_matrices
-from topicscope.training.runs import AnySettings, MemoryRun, RunFolder, Speed, first_not_finite
-from topicscope.training.schedule import has_regular_row, has_row, learning_rate, steps_measured, validates
-from topicscope.training.text import Measure, PreparedText, TextEngine, export, prepare_text
+from topicscope.training.record import ROTATION_STEPS, Recorder, norms
+from topicscope.training.reference import reference
+from topicscope.training.schedule import has_regular_row, has_row, learning_rate, measured_steps, validates
+from topicscope.work import Report
 
 logger = logging.getLogger(__name__)
 
 # Asked between steps: whether to save and stop.
 Stop = Callable[[], bool]
-# Returns the function that measures topic structure, once the passages are there; called only if it is needed.
-Measuring = Callable[[PreparedText, TextSettings], Measure]
+
+
+@dataclass(frozen=True)
+class Watching:
+    """How training is followed, and whether Ctrl-C finishes the step and saves before it stops."""
+
+    report: Report | None = None
+    rows: Callable[[Callable[[], Run]], None] | None = None
+    """Called at every recorded row, with a function that returns the run so far."""
+
+    interruptible: bool = True
+
+
+UNWATCHED = Watching()
 
 
 def train(
-    settings: AnySettings,
+    settings: Settings,
     out: Path,
     *,
+    seeds: Sequence[int] = (),
     resume: bool = False,
-    device: Device = "auto",
-    measuring: Measuring | None = None,
-    report: Report | None = None,
+    watching: Watching = UNWATCHED,
 ) -> RunFolder:
-    """Train a model into a new folder, or go on with the run in it. Ctrl-C saves and stops.
+    """Train a model of documents of a topic model into a new folder, or resume the run in it.
 
-    For documents of a topic model, everything that can be wrong with the settings is found before anything is written.
-    A run on text must read its corpus first, and leaves the folder as it was if something is wrong. ``device`` is where
-    to compute a run on text, and ``measuring`` returns the function that measures topic structure at
-    ``training.measures`` steps.
+    Several ``seeds``, instead of that of the settings, are trained in one tensor. Everything that can be wrong with the
+    settings is found before anything is written.
     """
-    if isinstance(settings, TextSettings):
-        return _train_on_text(settings, Path(out), resume, find_device(device), measuring, report)
-    return train_together([settings], [out], resume=resume, report=report, interruptible=True)[0]
-
-
-def train_together(
-    members: Sequence[Settings],
-    outs: Sequence[Path],
-    *,
-    resume: bool = False,
-    report: Report | None = None,
-    interruptible: bool = False,
-) -> list[RunFolder]:
-    """Train runs that differ in seed and learning rate alone in one tensor, each into a folder of its own.
-
-    If ``interruptible``, Ctrl-C finishes the step and saves before stopping.
-    """
-    folders = [RunFolder(Path(out)) for out in outs]
-    vocabulary = TopicModel.from_settings(members[0].data).vocabulary
-    members = [with_threads(mine, vocabulary) for mine in members]
-    settings = [_settings_to_train(*pair, members, resume) for pair in zip(folders, members, strict=True)]
-    topic_model = TopicModel.from_settings(settings[0].data)
-    settings[0].check_vocabulary(topic_model.vocabulary)
-    for folder in folders:
-        if resume and not folder.settings_path.exists():
-            logger.info("%s holds no run yet: starting one.", folder.path)
-    earlier = folders[0].lengths_before(settings[0].training.steps)
-    with torch_threads(settings[0].training.threads), contextlib.ExitStack() as stack:
-        trainer = Trainer(make_engine(settings, topic_model, earlier=earlier))
-        for mine, folder in zip(settings, folders, strict=True):
-            stack.enter_context(as_before_if_refused(folder.path, folder.locked(), lambda: trainer.step > 0))
-            # Once more, now that nobody else can write here.
-            _settings_to_train(folder, mine, members, resume)
-            if not folder.settings_path.exists():
-                folder.create(mine)
-            folder.lengthen(mine.training.steps)
-            folder.warn_of_other_versions()
-            reference = None
-            if not folder.reference_path.exists():
-                said = write_reference_matrices(folder.path, mine, topic_model)
-                stages = reference_stages(mine, topic_model)
-                reference = {**reference_losses(mine, topic_model), "matrices": said, "stages": stages}
-            folder.describe(mine, reference=reference, together=members)
-        logger.info("the %s engine computes this model, threads: %d.", settings[0].engine, settings[0].training.threads)
-        stop = stack.enter_context(stop_on_interrupt()) if interruptible else None
-        trainer.run(folders, report, stop)
-    return folders
-
-
-def _settings_to_train(folder: RunFolder, given: Settings, members: Sequence[Settings], resume: bool) -> Settings:
-    """The settings given, or those of the run to resume, which must be the same."""
-    folder.check_is_free(resume=resume)
-    if resume and folder.settings_path.exists():
-        folder.check_can_resume(given, together=members)
-        stored = folder.settings()
-        assert isinstance(stored, Settings)
-        # A run may be made longer; all else is as it was.
-        return dataclasses.replace(stored, training=dataclasses.replace(stored.training, steps=given.training.steps))
-    return given
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ensemble:
-    """One setting, with several seeds and learning rates."""
-
-    settings: Settings
-    seeds: tuple[int, ...]
-    learning_rates: tuple[float, ...] = ()
-    """Each with every seed; none means that of the settings."""
-
-    def __post_init__(self) -> None:
-        for name, kind in (("seeds", int), ("learning_rates", float)):
-            object.__setattr__(self, name, convert(tuple[kind, ...], getattr(self, name), name))  # type: ignore[valid-type]
-        for name, values in (("seeds", self.seeds), ("learning_rates", self.learning_rates)):
-            if len(set(values)) != len(values):
-                raise InputError(f"{name} = {list(values)} is not allowed: give each one once.")
-        if not self.seeds:
-            raise InputError("seeds = [] is not allowed: give at least one seed.")
-
-    def members(self) -> dict[str, Settings]:
-        """The members' settings, by the name of their folder."""
-        found = {}
-        for rate in self.learning_rates or (self.settings.training.learning_rate,):
-            training = dataclasses.replace(self.settings.training, learning_rate=rate)
-            for seed in self.seeds:
-                name = f"seed-{seed}" + (f"-rate-{rate:g}" if self.learning_rates else "")
-                found[name] = dataclasses.replace(self.settings, seed=seed, training=training)
-        return found
-
-
-def train_ensemble(
-    ensemble: Ensemble, out: Path | str, *, resume: bool = False, report: Report | None = None
-) -> dict[str, RunFolder]:
-    """Train all members at once, each into a run folder of its own below ``out``."""
-    if not isinstance(ensemble, Ensemble):
-        raise InputError(
-            "ensemble is not allowed: give Ensemble(settings=…, seeds=(0, 1, …)), or use train for one run."
-        )
-    members = ensemble.members()
-    outs = [path_of(out, "out") / name for name in members]
-    folders = train_together(list(members.values()), outs, resume=resume, report=report)
-    return dict(zip(members, folders, strict=True))
-
-
-def train_in_memory(
-    members: Sequence[Settings], topic_model: TopicModel, *, report: Report | None = None
-) -> list[MemoryRun]:
-    """Train runs as ``train_together`` does, with the same numbers, and write nothing.
-
-    One that diverges does not keep the others from finishing, and has no weights.
-    """
-    members[0].check_vocabulary(topic_model.vocabulary)
-    members = [with_threads(settings, topic_model.vocabulary) for settings in members]
-    runs = [MemoryRun(settings) for settings in members]
-    with torch_threads(members[0].training.threads), contextlib.suppress(DivergedError):
-        Trainer(make_engine(members, topic_model)).run(runs, report)
-    return runs
-
-
-def _train_on_text(
-    settings: TextSettings,
-    out: Path,
-    resume: bool,
-    device: torch.device,
-    measuring: Measuring | None,
-    report: Report | None,
-) -> RunFolder:
-    """Train on text; at the end a Hugging Face folder is saved, if the architecture is BERT's."""
     folder = RunFolder(out)
-    settings = with_absolute_paths(with_threads(settings))
-    facts = {"device": device.type}
-
-    def check() -> None:
-        folder.check_is_free(resume=resume)
-        if resume and folder.settings_path.exists():
-            folder.check_can_resume(settings, facts=facts)
-
-    check()
-    trainer: Trainer | None = None
-    with (
-        as_before_if_refused(out, folder.locked(), lambda: trainer is not None and trainer.step > 0),
-        torch_threads(settings.training.threads),
-    ):
+    seeds = _checked_seeds(settings, seeds, folder, resume)
+    given = with_threads(settings, TopicModel.from_settings(settings.data).vocabulary)
+    chosen = folder.settings_to_train(given, seeds, resume=resume)
+    topic_model = TopicModel.from_settings(chosen.data)
+    chosen.check_vocabulary(topic_model.vocabulary)
+    if resume and not folder.settings_path.exists():
+        logger.info("%s holds no run yet: starting one.", folder.path)
+    with torch_threads(chosen.training.threads), contextlib.ExitStack() as stack:
+        trainer = Trainer(make_engine(chosen, seeds, topic_model), folder)
+        stack.enter_context(as_before_if_refused(folder.path, folder.locked(), lambda: trainer.step > 0))
         # Once more, now that nobody else can write here.
-        check()
-        if not folder.settings_path.exists():
-            # Left by a run whose settings are lost, and may have been different.
-            shutil.rmtree(folder.tokenizer_path, ignore_errors=True)
-            folder.create(settings)
-        prepared = prepare_text(settings.data, out, report=report)
-        facts["passages"] = prepared.passages.digest
-        folder.check_can_resume(settings, facts=facts)
-        folder.warn_of_other_versions()
-        earlier = folder.lengths_before(settings.training.steps)
-        measure = measuring(prepared, settings) if measuring and settings.training.measures else None
-        specials = prepared.text.specials
-        with out_of_memory_said(settings, specials.vocabulary):
-            engine = TextEngine(settings, prepared.text, device=device, measure=measure, earlier=earlier)
-            trainer = Trainer(engine)
-        folder.lengthen(settings.training.steps)
-        folder.describe(settings, facts=facts)
-        with stop_on_interrupt() as stop, out_of_memory_said(settings, specials.vocabulary):
-            trainer.run([folder], report, stop)
-        if settings.model.is_bert:
-            longest = settings.positions
-            export(engine.encoder, specials, prepared.tokenizer_folder, folder.export_path, longest=longest)
-        else:
-            logger.info("the model is not BERT's architecture: no Hugging Face folder is saved.")
-    folder.notes = tuple(corpus_notes(prepared.passages.description))
+        folder.settings_to_train(given, seeds, resume=resume)
+        folder.create(chosen)
+        folder.describe(seeds, chosen.training.threads, {"engine": chosen.engine})
+        newest = folder.newest()
+        if newest is None:
+            matrices, expected = reference(chosen, topic_model)
+            theory = {"word_topics": topic_model.word_topics, **matrices}
+            newest = replace(empty_run(str(folder.path), chosen, seeds, theory), reference=expected), None
+            write_atomically(folder.path / "reference.json", struct_text(expected))
+        trainer.begin(*newest)
+        logger.info("the %s engine computes this model, threads: %d.", chosen.engine, chosen.training.threads)
+        trainer.run(watching)
     return folder
 
 
-@dataclass(eq=False)
-class _Member:
-    """A run among those that are trained together, and what is kept of it between steps."""
+def train_seeds(
+    settings: Settings, seeds: Sequence[int], topic_model: TopicModel, *, name: str = "", gradients: bool = False
+) -> Run:
+    """Train all seeds in memory on one thread, so that numbers do not depend on the machine's cores, and measure.
 
-    seed: int
-    """Its place in the tensors."""
+    One that diverges does not keep the others from finishing. ``gradients`` asks for the norms of gradients at the
+    start. What theory expects is there if matrices are kept on the way, and the settings describe the topics.
+    """
+    settings.check_vocabulary(topic_model.vocabulary)
+    settings = replace(settings, training=replace(settings.training, threads=1))
+    began = time.perf_counter()
+    with torch_threads(1):
+        trainer = Trainer(make_engine(settings, seeds, topic_model))
+        trainer.begin(empty_run(name, settings, seeds, {"word_topics": topic_model.word_topics}))
+        with contextlib.suppress(DivergedError):
+            trainer.run()
+        seconds = time.perf_counter() - began
+        weights = trainer.final_weights()
+        by_seed = [{part: array[seed] for part, array in weights.items()} for seed in range(len(seeds))]
+        starts = [start_weights(settings, seed, topic_model) for seed in seeds] if gradients else []
+        final = final_measures(settings, topic_model, by_seed, starts=starts)
+    run = replace(trainer.recorded(), weights=weights, final=final, seconds=seconds)
+    described = np.array_equal(topic_model.topic_words, TopicModel.from_settings(settings.data).topic_words)
+    if settings.training.snapshots and described:
+        matrices, expected = reference(settings, topic_model)
+        run = replace(run, theory={**run.theory, **matrices}, reference=expected)
+    return run
 
-    settings: AnySettings
-    run: RunFolder | MemoryRun
-    snapshots: dict[int, Snapshot]
-    history: dict[int, Tensor]
-    """W^V at earlier steps that a later row's rotation compares with."""
+
+def empty_run(name: str, settings: Settings | TextSettings, seeds: Sequence[int], theory: Mapping[str, Any]) -> Run:
+    """A run in which nothing is recorded yet."""
+    return Run(name, settings, tuple(seeds), np.zeros(0, dtype=np.int64), {}, theory=theory)
+
+
+def _checked_seeds(settings: Settings, seeds: Sequence[int], folder: RunFolder, resume: bool) -> list[int]:
+    """The seeds asked for, by default those of the run to resume, or that of the settings."""
+    if len(set(seeds)) != len(seeds):
+        raise InputError(f"seeds = {list(seeds)} is not allowed: give each one once.")
+    versions = folder.versions() if resume and not seeds else None
+    if versions and len(versions.seeds) > 1:
+        return versions.seeds
+    return list(seeds) or [settings.seed]
 
 
 class Trainer:
-    """The state of training between steps: weights and optimiser of all members, whatever they are trained on."""
+    """The state of training between steps: weights and optimiser of all seeds, whatever they are trained on."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self.training = engine.members[0].training
-        alike = len({settings.training.learning_rate for settings in engine.members}) == 1
-        trained = {name: engine.weights[name] for name in engine.trained}
-        self.optimizer = Optimizer(trained, self.training, alike=alike)
+    def __init__(self, engine: Engine, folder: RunFolder | None = None) -> None:
+        """With a folder, the run's arrays and checkpoints are kept there."""
+        self.engine, self.folder = engine, folder
+        self.training = engine.settings.training
+        self.optimizer = Optimizer({name: engine.weights[name] for name in engine.trained}, self.training)
         self.step = 0
-        self._measured = steps_measured(self.training, engine.earlier)
-        self._chunk = -1
-        self._batches: list[Any] = []
+        self.speed = Speed()
+        self._going = np.ones(len(engine.seeds), dtype=bool)
+        self._diverged: list[str] = []
+        # W^V at earlier steps that a later row's rotation compares with.
+        self._history: dict[int, Tensor] = {}
+        self._measured = measured_steps(self.training.steps, getattr(self.training, "measures", 0))
+        self._chunk, self._batches = -1, list[Any]()
         self._tokens = 0.0
-        held_out = [stream.validation() for stream in engine.streams if self.training.validate_every]
-        self._held_out = [documents for documents in held_out if documents is not None]
         self._validation: Any = None
-        self._done, self._seen, self._seconds = 0, 0.0, 0.0
+        self._saved = -1
 
-    @property
-    def speed(self) -> Speed:
-        """How fast it has been so far."""
-        return Speed(self._done, round(self._seen), self._seconds)
+    def recorded(self) -> Run:
+        """Everything recorded so far."""
+        return self._recorder.run()
 
-    def run(
-        self, runs: Sequence[RunFolder | MemoryRun], report: Report | None = None, stop: Stop | None = None
-    ) -> None:
-        """Train to the last step, from the newest checkpoints if there are any; or until it is to stop.
-
-        A member that diverges is left out from there on. The last step is observed but not trained.
-        """
-        training, engine = self.training, self.engine
-        checkpoints = self._whole_checkpoints([run for run in runs if isinstance(run, RunFolder)])
-        if checkpoints:
-            self.restore(checkpoints)
-            logger.info("going on from step %d.", self.step)
-        saved, diverged = self.step if checkpoints else -1, list[str]()
-        with contextlib.ExitStack() as stack:
-            for run in runs:
-                stack.enter_context(run.recording(self.step))
-            going = []
-            for seed, (settings, run) in enumerate(zip(engine.members, runs, strict=True)):
-                earlier = checkpoints[seed].part("history") if checkpoints else {}
-                history = {int(step): value.to(engine.weights["value"].device) for step, value in earlier.items()}
-                going.append(_Member(seed, settings, run, run.snapshots(), history))
-            while going:
-                last, began = self.step == training.steps, time.perf_counter()
-                if engine.enter(self.step):
-                    self._chunk, self._validation = -1, None
-                losses = engine.losses(self._batch())
-                found = losses.detach().tolist()
-                for member in [each for each in going if not math.isfinite(found[each.seed])]:
-                    what = f"the loss at step {self.step} is {found[member.seed]}"
-                    diverged.append(self._take_out(member, going, what))
-                # Only now: a checkpoint is good if its loss is a number.
-                stopping = stop is not None and bool(going) and not last and stop()
-                if stopping or (self.step > saved and self.step % training.checkpoint_every == 0 and not last):
-                    self._save(going)
-                if stopping:
-                    folder = next(run for run in runs if isinstance(run, RunFolder))
-                    again = f"topicscope train --out {shlex.quote(str(folder.path))} --resume"
-                    raise StoppedTraining(f"stopped at step {self.step}, which is saved: {again} goes on from there.")
-                self._observe(going)
-                self._seconds += time.perf_counter() - began
-                if has_row(self.training, self.step, self._measured):
-                    diverged += self._log(going, found)
-                if report:
-                    loss = f"loss {found[going[-1].seed]:.4f}, " if going else ""
-                    report(self.step, training.steps, f"{loss}{self.speed.words}")
-                if last:
-                    self._save(going)
-                    break
-                began = time.perf_counter()
-                self.update(losses)
-                self.step += 1
-                self._done, self._seen = self._done + 1, self._seen + self._tokens
-                self._seconds += time.perf_counter() - began
-            if diverged:
-                raise DivergedError(" ".join(diverged))
-        for run in runs:
-            if isinstance(run, RunFolder):
-                run.speed = self.speed
-
-    def _whole_checkpoints(self, folders: Sequence[RunFolder]) -> list[Checkpoint]:
-        """The newest checkpoints, if all that was recorded before them is there; else none, as the log explains."""
-        checkpoints = newest_checkpoints([folder.path for folder in folders]) if folders else []
-        for folder in folders:
-            if checkpoints and (missing := folder.missing_before(checkpoints[0].step, self.training)):
-                logger.warning("%s: %s; starting again from step 0.", folder.path, missing)
-                return []
-        return checkpoints
+    def final_weights(self) -> dict[str, Float[np.ndarray, "seed ..."]]:
+        """The weights; NaN for a seed that has diverged."""
+        return {name: weight.detach().cpu().numpy() for name, weight in self.engine.weights.items()}
 
     @torch.no_grad()
-    def restore(self, checkpoints: Sequence[Checkpoint]) -> None:
-        """Weights and optimiser of all members as they were."""
-        self.step = checkpoints[0].step
-        for seed, checkpoint in enumerate(checkpoints):
-            for name, weight in checkpoint.part("weights").items():
-                self.engine.weights[name][seed].copy_(weight)
-            self.optimizer.restore(seed, checkpoint.part("optimizer"))
+    def begin(self, run: Run, checkpoint: Checkpoint | None = None) -> None:
+        """Begin at step 0, or resume from a checkpoint with what was recorded before it."""
+        self._recorder = Recorder(run)
+        if checkpoint is None:
+            return
+        logger.info("resuming at step %d.", checkpoint.step)
+        self.step = self._saved = checkpoint.step
+        for name, weight in checkpoint.part("weights").items():
+            own = self.engine.weights[name]
+            own.copy_(weight)
+            self._going &= own.isfinite().flatten(1).all(dim=1).cpu().numpy()
+        self.optimizer.restore(checkpoint.part("optimizer"))
+        device = self.engine.weights["value"].device
+        self._history = {int(step): value.to(device) for step, value in checkpoint.part("history").items()}
+
+    def run(self, watching: Watching = UNWATCHED) -> None:
+        """Train to the last step, or until Ctrl-C is pressed.
+
+        A seed that diverges is left out from there on. The last step is observed but not trained.
+        """
+        with stop_on_interrupt() if watching.interruptible else contextlib.nullcontext(lambda: False) as stop:
+            self._run(watching, stop)
+        if self.folder:
+            self.folder.speed = self.speed
+            if not self._going.any():
+                self.folder.save(self.recorded())
+        if self._diverged:
+            raise DivergedError(" ".join(self._diverged))
+
+    def _run(self, watching: Watching, stop: Stop) -> None:
+        training, engine, seen = self.training, self.engine, 0.0
+        while True:
+            last, began = self.step == training.steps, time.perf_counter()
+            if engine.enter(self.step):
+                self._chunk, self._validation = -1, None
+            losses = engine.losses(self._batch())
+            numbers = losses.detach().double().cpu().numpy()
+            self._leave_out(~np.isfinite(numbers), [f"the loss at step {self.step} is {loss}" for loss in numbers])
+            if not self._going.any():
+                break
+            # Only now: a checkpoint is good if its loss is a number.
+            stopping = not last and stop()
+            regular = self.step > self._saved and self.step % training.checkpoint_every == 0 and not last
+            if stopping or regular:
+                self._save()
+            if stopping and self.folder:
+                again = f"topicscope train --out {shlex.quote(str(self.folder.path))} --resume"
+                raise StoppedTraining(f"stopped at step {self.step}, which is saved: {again} resumes there.")
+            self._observe()
+            spent = time.perf_counter() - began
+            if has_row(training, self.step, self._measured):
+                self._log(numbers)
+                if watching.rows:
+                    watching.rows(self.recorded)
+                if not self._going.any():
+                    break
+            if watching.report:
+                loss = f"loss {np.mean(numbers[self._going]):.4f}, {self.speed.words}"
+                watching.report(self.step, training.steps, loss)
+            if last:
+                self._save()
+                break
+            began = time.perf_counter()
+            self.update(losses)
+            self.step, seen = self.step + 1, seen + self._tokens
+            spent += time.perf_counter() - began
+            self.speed = Speed(self.speed.steps + 1, round(seen), self.speed.seconds + spent)
 
     def _batch(self) -> Any:
         """The documents of this step; those of some steps are drawn and laid out at once."""
@@ -371,7 +255,7 @@ class Trainer:
         return self._batches[place]
 
     def _drawn(self, chunk: int) -> Iterator[MaskedDocuments]:
-        """Each member's documents, and on the way how many tokens a step has."""
+        """Each seed's documents, and on the way how many tokens a step has."""
         for stream in self.engine.streams:
             documents = stream.chunk(chunk)
             self._tokens += len(documents.tokens) / stream.steps
@@ -379,73 +263,64 @@ class Trainer:
 
     def update(self, losses: Float[Tensor, " seed"]) -> None:
         """One step of the optimiser on the losses computed last, and L2."""
-        rates = [learning_rate(settings.training, self.step) for settings in self.engine.members]
-        self.optimizer.step(self.engine.gradients(losses), rates)
+        self.optimizer.step(self.engine.gradients(losses), learning_rate(self.training, self.step))
 
-    def _observe(self, going: Sequence[_Member]) -> None:
-        """Take snapshots where they are due; keep W^V where a row to come compares with it, and no longer."""
-        for member in going:
-            if self.step in (self.engine.snapshot_steps or ()):
-                member.snapshots[self.step] = self.engine.snapshot(member.seed)
-            later = self.step + record.ROTATION_STEPS
-            if has_row(self.training, later, self._measured) or has_regular_row(self.training, later):
-                member.history[self.step] = self.engine.weights["value"][member.seed].detach().clone()
-            member.history.pop(self.step - record.ROTATION_STEPS - 1, None)
+    def _observe(self) -> None:
+        """Keep matrices where they are due, and W^V where a row to come compares with it, no longer."""
+        if self.step in self.engine.frame_steps:
+            self._recorder.add_frame(self.step, self.engine.frame(), self._going)
+        later = self.step + ROTATION_STEPS
+        if has_row(self.training, later, self._measured) or has_regular_row(self.training, later):
+            self._history[self.step] = self.engine.weights["value"].detach().clone()
+        self._history.pop(self.step - ROTATION_STEPS - 1, None)
 
     @torch.no_grad()
-    def _log(self, going: list[_Member], losses: list[float]) -> list[str]:
-        """Write each member's row; one with a number that is not finite has diverged."""
-        norms, recorded, validation = record.norms(self.engine.weights), self.engine.recorded(self.step), None
-        if self._held_out and validates(self.training, self.step):
-            if self._validation is None:
-                [self._validation] = self.engine.prepare(self._held_out)
-            validation = self.engine.losses(self._validation).tolist()
-        sentences = []
-        for member in list(going):
-            seed, earlier = member.seed, member.history.get(self.step - record.ROTATION_STEPS)
-            value = self.engine.weights["value"][seed]
-            row = record.in_order(
-                recorded[seed]
-                | {
-                    "step": self.step,
-                    "loss": losses[seed],
-                    "validation_loss": validation and validation[seed],
-                    "learning_rate": learning_rate(member.settings.training, self.step),
-                    "norm": norms[seed],
-                    "rotation": earlier
-                    if earlier is None
-                    else rotation(value.detach().cpu().numpy(), earlier.detach().cpu().numpy()),
-                }
-            )
-            if name := first_not_finite(row):
-                sentences.append(self._take_out(member, going, f"{name} at step {self.step} is not finite"))
-            else:
-                member.run.add(row)
-        return sentences
+    def _log(self, losses: Float[np.ndarray, " seed"]) -> None:
+        """Record a row; a seed with a loss or a norm that is not finite has diverged."""
+        numbers: dict[str, np.ndarray] = {"loss": losses, **norms(self.engine.weights)}
+        if validates(self.training, self.step) and self._held_out():
+            numbers["validation_loss"] = self.engine.losses(self._validation).double().cpu().numpy()
+        for name, values in numbers.items():
+            broken = ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
+            words = name.replace("_", " ").replace("/", " ")
+            self._leave_out(broken, [f"{words} at step {self.step} is not finite"] * len(broken))
+        numbers["learning_rate"] = np.full(len(losses), learning_rate(self.training, self.step))
+        if (earlier := self._history.get(self.step - ROTATION_STEPS)) is not None:
+            now = self.engine.weights["value"].detach()
+            numbers["rotation"] = rotation(now.cpu().numpy(), earlier.cpu().numpy())
+        self._recorder.add(self.step, {**numbers, **self.engine.recorded(self.step)}, self._going)
 
-    def _take_out(self, member: _Member, going: list[_Member], what: str) -> str:
-        """Leave a member that diverged out of training from here on, and return the sentence that tells of it."""
-        going.remove(member)
-        member.run.flush()
-        kept = member.run.checkpoint_steps()
-        remedy = f"lower training.learning_rate (now {member.settings.training.learning_rate:g})"
-        if not self.step:
-            remedy = self.engine.smaller_start
-        good = f"the last good checkpoint is that of step {kept[-1]}" if kept else "there is no good checkpoint"
-        return f"training diverged: {what}; {remedy} and start again; {good}."
+    def _held_out(self) -> bool:
+        """Whether there are held-out documents, laid out when they are first asked for."""
+        if self._validation is None:
+            held_out = [stream.validation() for stream in self.engine.streams]
+            documents = [own for own in held_out if own is not None]
+            self._validation = self.engine.prepare(documents)[0] if documents else ()
+        return self._validation != ()
 
-    def _save(self, going: Sequence[_Member]) -> None:
-        """Bring rows, snapshots and checkpoints to disk; weights that are not finite are not worth keeping."""
-        for member in going:
-            member.run.flush()
-            weights = {name: weight[member.seed].detach() for name, weight in self.engine.weights.items()}
-            if all(bool(weight.isfinite().all()) for weight in weights.values()):
-                tensors = {f"weights/{name}": weight for name, weight in weights.items()}
-                tensors |= {f"optimizer/{path}": each for path, each in self.optimizer.tensors(member.seed).items()}
-                tensors |= {f"history/{step}": value for step, value in member.history.items()}
-                checkpoint = Checkpoint(self.step, tensors)
-                snapshots = None if self.engine.snapshot_steps is None else member.snapshots
-                member.run.save(checkpoint, snapshots, every=self.training.checkpoint_every)
+    def _leave_out(self, broken: Bool[np.ndarray, " seed"], what: Sequence[str]) -> None:
+        """Leave seeds that have diverged out of training from here on, and note a sentence on each."""
+        rate = f"lower training.learning_rate (now {self.training.learning_rate:g})"
+        remedy = rate if self.step else self.engine.smaller_start
+        saved = self._saved >= 0
+        good = f"the last good checkpoint is that of step {self._saved}" if saved else "there is no good checkpoint"
+        for seed in np.flatnonzero(broken & self._going).tolist():
+            which = f" with seed {self.engine.seeds[seed]}" if len(self._going) > 1 else ""
+            self._diverged.append(f"training diverged{which}: {what[seed]}; {remedy} and start again; {good}.")
+            self._going[seed] = False
+            for weight in self.engine.weights.values():
+                # Autograd is not to see it: the other seeds' gradients of this step are still to be computed.
+                weight.data[seed].fill_(math.nan)
+
+    def _save(self) -> None:
+        """Bring the run's arrays and a checkpoint to disk, if there is a folder."""
+        if self.folder is None:
+            return
+        tensors = {f"weights/{name}": weight for name, weight in self.engine.weights.items()}
+        tensors |= {f"optimizer/{path}": tensor for path, tensor in self.optimizer.tensors().items()}
+        tensors |= {f"history/{step}": value for step, value in self._history.items()}
+        self.folder.save(self.recorded(), Checkpoint(self.step, tensors))
+        self._saved = self.step
 
 
 @contextlib.contextmanager

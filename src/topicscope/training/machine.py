@@ -3,12 +3,10 @@
 The memory that a step on text needs is estimated beforehand: the system would end the process without a word.
 """
 
-import bisect
 import contextlib
 import math
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -18,19 +16,15 @@ from threadpoolctl import threadpool_limits
 
 from topicscope.errors import InputError, is_out_of_memory
 from topicscope.model.encoder import encoder_shapes
-from topicscope.scale import available_cores
 from topicscope.settings import Settings
 from topicscope.settings.text import Device, TextSettings
+from topicscope.work import available_cores
 
 SomeSettings = TypeVar("SomeSettings", Settings, TextSettings)
 
 # From this many multiply-adds per step the bag engine gains clearly from two threads: 1.1 times at 1.4 billion, 1.5 at
 # 3.3 billion (docs/performance.md). The reference gains earlier; below this, more runs at once use the cores better.
 LARGE_STEP = 2_000_000_000
-# Of control groups, version 2 and version 1: the files with a group's limit and its use, and the line of memory.stat
-# with cached files, which the system frees before a process runs short.
-VERSION_2 = ("memory.max", "memory.current", "inactive_file")
-VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 # Bytes of a number; copies of every weight: itself, its gradient, and Adam's two averages.
 BYTES, WEIGHT_COPIES = 4, 4
 # The share of the free memory that a step may take; the rest is left to everything else.
@@ -56,8 +50,8 @@ def torch_threads(count: int) -> Iterator[None]:
 def with_threads(settings: SomeSettings, vocabulary: int | None = None) -> SomeSettings:
     """The settings with the number of threads chosen, if it was left open.
 
-    Text gets all cores; documents of a topic model get one thread, unless a step is large. A member of an ensemble gets
-    what the run alone would get, so that the other members do not change its settings.
+    Text gets all cores; documents of a topic model get one thread, unless a step is large. Several seeds get what one
+    alone would get, so that the others do not change its settings.
     """
     if isinstance(settings, TextSettings):
         large = True
@@ -72,7 +66,7 @@ def find_device(name: Device) -> torch.device:
     """The device of that name; "auto" is the fastest available."""
     present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":
-        return torch.device(next(each for each in present if present[each]))
+        return torch.device(next(kind for kind in present if present[kind]))
     if not present[name]:
         raise InputError(f"--device {name} is not available here: give cpu, or auto.")
     return torch.device(name)
@@ -89,8 +83,8 @@ def step_size(settings: Settings, vocabulary: int) -> int:
 def available_bytes(root: Path = Path("/")) -> int | None:
     """The memory available without swapping; None where the system does not say.
 
-    It is the least of what the machine has and what containers and batch systems allow. ``root`` is that of the file
-    system.
+    It is the least of what the machine has and what containers and batch systems allow (control groups, version 2).
+    ``root`` is that of the file system.
     """
     return min([*_of_machine(root), *_of_groups(root)], default=None)
 
@@ -110,29 +104,16 @@ def _of_groups(root: Path) -> Iterator[int]:
     """What the process's own group leaves, and each group above it, whose limits hold for it too."""
     mounted = root / "sys/fs/cgroup"
     for line in _lines(root / "proc/self/cgroup"):
-        number, controllers, name = line.split(":", 2)
-        if number == "0":
-            base, files = mounted, VERSION_2
-        elif "memory" in controllers.split(","):
-            base, files = mounted / "memory", VERSION_1
-        else:
-            continue
+        number, _, name = line.split(":", 2)
         # In a container the name may be the host's, of a group that is not visible here; the topmost one always is.
-        group = base / name.lstrip("/")
-        for folder in (group, *group.parents):
-            if folder.is_relative_to(base):
-                yield from _left(folder, *files)
-
-
-def _left(group: Path, limit: str, used: str, cached: str) -> Iterator[int]:
-    """How much a group may still take; nothing if it has no limit."""
-    try:
-        most, now = ((group / name).read_text(encoding="ascii").strip() for name in (limit, used))
-    except OSError:
-        return
-    if most != "max":
-        given_back = dict(line.split(maxsplit=1) for line in _lines(group / "memory.stat")).get(cached, 0)
-        yield max(int(most) - int(now) + int(given_back), 0)
+        group = mounted / name.lstrip("/")
+        for folder in (group, *group.parents) if number == "0" else ():
+            if folder.is_relative_to(mounted):
+                limits, used = _lines(folder / "memory.max"), _lines(folder / "memory.current")
+                if limits and used and limits[0] != "max":
+                    # The system frees cached files before a process runs short.
+                    cached = dict(line.split(maxsplit=1) for line in _lines(folder / "memory.stat"))
+                    yield max(int(limits[0]) - int(used[0]) + int(cached.get("inactive_file", 0)), 0)
 
 
 def _lines(path: Path) -> list[str]:
@@ -174,36 +155,7 @@ def check_memory(settings: TextSettings, vocabulary: int, available: int | None 
         )
 
 
-def _remedy(settings: TextSettings, vocabulary: int, limit: float) -> str:
-    """Fewer passages at once, if one fits beside the weights; else a narrower model."""
-    training = settings.training
-    fitting = int((limit - weight_bytes(settings, vocabulary)) // passage_bytes(settings, vocabulary))
-    if fitting < 1:
-        return _narrower(settings, vocabulary, limit)
-    return (
-        f"raise training.accumulate from {training.accumulate} to {math.ceil(training.batch / fitting)}, which gives "
-        f"the same gradients, or lower training.batch from {training.batch} to {fitting * training.accumulate}"
-    )
-
-
-def _narrower(settings: TextSettings, vocabulary: int, limit: float) -> str:
-    """The largest width, a multiple of the heads, with which a step fits."""
-    model = settings.model
-
-    def needed(width: int) -> float:
-        return step_bytes(replace(settings, model=replace(model, width=width)), vocabulary)
-
-    widths = range(model.heads, model.width, model.heads)
-    fitting = bisect.bisect_right(widths, limit, key=needed)
-    if fitting:
-        return f"lower model.width from {model.width} to {widths[fitting - 1]}"
-    return (
-        f"no model.width is small enough, so lower the vocabulary ({vocabulary:,} tokens), model.feed_forward = "
-        f"{model.feed_forward} or data.length = {settings.data.length}"
-    )
-
-
-@contextmanager
+@contextlib.contextmanager
 def out_of_memory_said(settings: TextSettings, vocabulary: int) -> Iterator[None]:
     """Turn PyTorch's error when memory runs out into one sentence on what to lower."""
     try:
@@ -211,21 +163,24 @@ def out_of_memory_said(settings: TextSettings, vocabulary: int) -> Iterator[None
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
+        # Half of what was too much is enough, or the next half will be.
+        remedy = _remedy(settings, vocabulary, step_bytes(settings, vocabulary) / 2)
         raise InputError(
             f"memory ran out in a step of training.batch = {settings.training.batch} passages of data.length = "
-            f"{settings.data.length} tokens: {_less_at_once(settings, vocabulary)}."
+            f"{settings.data.length} tokens: {remedy}."
         ) from None
 
 
-def _less_at_once(settings: TextSettings, vocabulary: int) -> str:
-    training, model = settings.training, settings.model
-    whole = step_bytes(settings, vocabulary)
-    if weight_bytes(settings, vocabulary) > whole / 2:
-        # Half of what was too much is enough, or the next half will be.
-        return f"the weights take most of it; {_narrower(settings, vocabulary, whole / 2)}"
-    if training.accumulate >= training.batch:
-        return f"a part is one passage already, so lower data.length or model.width = {model.width}"
+def _remedy(settings: TextSettings, vocabulary: int, limit: float) -> str:
+    """Fewer passages at once, if one fits beside the weights; else a smaller model."""
+    training = settings.training
+    fitting = int((limit - weight_bytes(settings, vocabulary)) // passage_bytes(settings, vocabulary))
+    if fitting < 1:
+        return (
+            f"too much for one passage beside the weights, so lower model.width = {settings.model.width}, the "
+            f"vocabulary ({vocabulary:,} tokens) or data.length = {settings.data.length}"
+        )
     return (
-        f"raise training.accumulate from {training.accumulate} to {min(2 * training.accumulate, training.batch)}, "
-        f"which gives the same gradients, or lower training.batch to {max(training.batch // 2, training.accumulate)}"
+        f"raise training.accumulate from {training.accumulate} to {math.ceil(training.batch / fitting)}, which gives "
+        f"the same gradients, or lower training.batch from {training.batch} to {fitting * training.accumulate}"
     )

@@ -1,27 +1,24 @@
-"""What training records: norms, W^V's rotation, the contrast along topic blocks, how far the stages are, and snapshots.
+"""What training records at a step: norms, W^V's rotation, contrasts along topic blocks, how far stages are, matrices.
 
-Snapshots are matrices kept at a few steps to be looked at: W^V, W^E⊤W^E, and attention by class of word pairs.
+All are arrays with a leading ``seed`` axis, under the names of a run's metrics and frames (``measure.run``).
 """
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, float64
 
-from topicscope.files import Row
-from topicscope.measure.attention import AttentionAverages, attention_averages, bag_attention_averages, pair_classes
-from topicscope.measure.blocks import product_contrasts
+from topicscope.measure.attention import attention_by_class
+from topicscope.measure.blocks import averages_by_class, product_contrasts
+from topicscope.measure.run import Run
 from topicscope.measure.stages import distance_from_uniform, mode_norms
 from topicscope.model.transformer import Transformer, padded_batch
 from topicscope.model.weights import embedded
 from topicscope.randomness import Purpose
-from topicscope.records import Snapshot
 from topicscope.settings import Settings
-from topicscope.settings.model import MaskedKeys
 from topicscope.synthetic.documents import Bags, MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.cross_entropy import cross_entropy_optimum, uniform_cross_entropy
@@ -29,23 +26,8 @@ from topicscope.theory.finite_documents import finite_optimum, moments, populati
 from topicscope.training.batches import BatchStream
 
 Weights = dict[str, Float[Tensor, "seed ..."]]
+Numbers = Mapping[str, Float[np.ndarray, "seed ..."]]
 
-COLUMNS = (
-    "step",
-    "loss",
-    "penalty",
-    "validation_loss",
-    "learning_rate",
-    "norm",
-    "head_norm",
-    "rotation",
-    "gradient_norm",
-    "contrast",
-    "attention",
-    "modes",
-    "uniform_gain",
-    "topics",
-)
 # How many steps back W^V's rotation looks (Figure 5).
 ROTATION_STEPS = 10
 # V × V matrices up to this size can be looked at entry by entry.
@@ -64,46 +46,76 @@ STAGE_SEED = 2**40
 UNLAYERED = frozenset({"embedding", "positions", "token_types", "prediction", "head"})
 
 
-def in_order(row: Row) -> Row:
-    """A row with its columns in order; runs on documents of a topic model and runs on text each have some of them."""
-    return {name: row[name] for name in COLUMNS if name in row}
+class Recorder:
+    """Rows and frames of a run as they grow; what was not recorded, and all of a seed that diverged, is NaN."""
+
+    def __init__(self, run: Run) -> None:
+        """The run has what was recorded before."""
+        self._run = run
+        self._rows = _apart(run.steps, run.metrics)
+        self._frames = _apart(run.frame_steps, run.frames)
+
+    def add(self, step: int, numbers: Numbers, going: Bool[np.ndarray, " seed"]) -> None:
+        """Add a row of metrics, of the seeds that have not diverged."""
+        self._rows.append((step, _of_seeds(numbers, going)))
+
+    def add_frame(self, step: int, arrays: Numbers, going: Bool[np.ndarray, " seed"]) -> None:
+        """Add a frame."""
+        self._frames.append((step, _of_seeds(arrays, going)))
+
+    def run(self) -> Run:
+        """Everything so far."""
+        (steps, metrics), (frame_steps, frames) = _joined(self._rows), _joined(self._frames)
+        return dataclasses.replace(self._run, steps=steps, metrics=metrics, frame_steps=frame_steps, frames=frames)
 
 
-def norms(weights: Weights) -> list[dict[str, list[float]]]:
-    """Frobenius norm of every parameter, one per layer, for each seed."""
+Rows = list[tuple[int, dict[str, np.ndarray]]]
+
+
+def _apart(steps: Int[np.ndarray, " row"], arrays: Mapping[str, np.ndarray]) -> Rows:
+    return [
+        (step, {name: array[:, place] for name, array in arrays.items()}) for place, step in enumerate(steps.tolist())
+    ]
+
+
+def _joined(rows: Rows) -> tuple[Int[np.ndarray, " row"], dict[str, np.ndarray]]:
+    like = {name: array for _, arrays in reversed(rows) for name, array in arrays.items()}
+    missing = {name: np.full_like(array, np.nan) for name, array in like.items()}
+    joined = {name: np.stack([own.get(name, missing[name]) for _, own in rows], axis=1) for name in sorted(like)}
+    return np.array([step for step, _ in rows], dtype=np.int64), joined
+
+
+def _of_seeds(arrays: Numbers, going: Bool[np.ndarray, " seed"]) -> dict[str, np.ndarray]:
+    """Matrices may be there for the first seeds only."""
+    return {
+        name: np.where(going[: len(array)].reshape(-1, *(1,) * (array.ndim - 1)), array, np.nan).astype(array.dtype)
+        for name, array in arrays.items()
+    }
+
+
+def norms(weights: Weights, kind: str = "norm") -> dict[str, Float[np.ndarray, "seed layer"]]:
+    """Frobenius norm of every parameter, one per layer."""
     layered = {
         name: weight if weight.dim() > 2 and name not in UNLAYERED else weight[:, None]
         for name, weight in weights.items()
     }
-    found = {
-        name: weight.detach().cpu().flatten(start_dim=2).norm(dim=2, dtype=float64).tolist()
+    return {
+        f"{kind}/{name}": weight.detach().cpu().flatten(start_dim=2).norm(dim=2, dtype=float64).numpy()
         for name, weight in layered.items()
     }
-    return [dict(zip(found, each, strict=True)) for each in zip(*found.values(), strict=True)]
 
 
-def head_norms(matrix: Float[Tensor, "layer row column"], heads: int) -> list[list[float]]:
+def head_norms(matrix: Float[Tensor, "seed layer row column"], heads: int) -> Float[np.ndarray, "seed layer head"]:
     """Frobenius norm of each head's rows of W^K, W^Q or W^V, by layer; their squares sum to the layer's."""
-    return matrix.cpu().reshape(len(matrix), heads, -1).norm(dim=2, dtype=float64).tolist()
+    return matrix.detach().cpu().reshape(*matrix.shape[:2], heads, -1).norm(dim=3, dtype=float64).numpy()
 
 
-def value_products(model: Transformer) -> Float[np.ndarray, "layer token token"]:
-    """W^E⊤ W^V W^E of each layer: what W^V does between tokens."""
-    table = model.parameter("embedding").detach()
-    return (table @ model.parameter("value").detach() @ table.T).float().numpy()
-
-
-def contrasts(weights: Weights, word_topics: Int[np.ndarray, " token"]) -> list[dict[str, Any]]:
-    """Same- minus different-topic averages of W^E⊤ W^V W^E (one per layer) and of W^E⊤ W^E, for each seed."""
+def contrasts(weights: Weights, word_topics: Int[np.ndarray, " token"]) -> dict[str, Float[np.ndarray, "seed ..."]]:
+    """Same- minus different-topic averages of W^E⊤ W^V W^E (one per layer) and of W^E⊤ W^E, if both classes exist."""
     table = weights["embedding"].detach().double().numpy()[:, None]
     values = weights["value"].detach().double().numpy()
     by_layer, alone = (product_contrasts(rows, table, word_topics) for rows in (table @ values, table))
-    if by_layer is None or alone is None:
-        return [{"value": [None] * values.shape[1], "embedding": None} for _ in values]
-    return [
-        {"value": of_layers, "embedding": of_embedding}
-        for of_layers, of_embedding in zip(by_layer.tolist(), alone[:, 0].tolist(), strict=True)
-    ]
+    return {} if by_layer is None or alone is None else {"contrast/value": by_layer, "contrast/embedding": alone[:, 0]}
 
 
 class StageRecorder:
@@ -131,38 +143,26 @@ class StageRecorder:
         plain = model.layers == 1 and model.heads == 1 and model.positions == "none"
         return plain and not model.uniform and vocabulary <= LARGEST_VOCABULARY
 
-    # A seed that has diverged has numbers that are not finite, and its row says so.
+    # A seed that has diverged has numbers that are not finite, which nobody sees.
     @np.errstate(all="ignore")
-    def rows(self, weights: Weights) -> list[Row]:
-        """For each seed: a(t) of word and of [MASK] queries, norms of W^K's and W^Q's modes, and g(t) if defined."""
-        found = {name: weight.detach().double().cpu().numpy() for name, weight in weights.items()}
-        table, inputs = found["embedding"], embedded(found)
+    def numbers(self, weights: Weights) -> dict[str, Float[np.ndarray, "seed ..."]]:
+        """a(t) of word and of [MASK] queries, norms of W^K's and W^Q's modes, and g(t), NaN if it is not defined."""
+        arrays = {name: weight.detach().double().cpu().numpy() for name, weight in weights.items()}
+        table, inputs = arrays["embedding"], embedded(arrays)
         key, query = (
-            inputs @ found[name][:, 0].transpose(0, 2, 1) + found[f"{name}_bias"] for name in ("key", "query")
+            inputs @ arrays[name][:, 0].transpose(0, 2, 1) + arrays[f"{name}_bias"] for name in ("key", "query")
         )
         scores = key @ query.transpose(0, 2, 1) / np.sqrt(key.shape[-1])
         words, mask = distance_from_uniform(scores, self._keys, self._queries)
-        # Without [MASK] tokens (p_c + p_r = 1) no query is one.
-        masks_attend = self._queries[:, 0].any()
-        modes = {
-            name: mode_norms(tokens.transpose(0, 2, 1), self._word_topics)
-            for name, tokens in (("key", key), ("query", query))
-        }
+        modes: dict[str, np.ndarray] = {}
+        for name, tokens in (("key", key), ("query", query)):
+            of_mask, of_topics = mode_norms(tokens.transpose(0, 2, 1), self._word_topics)
+            modes |= {f"modes/{name}-mask": of_mask, f"modes/{name}-topics": of_topics}
         # Frequencies sum to one, so a bias of the prediction is the same as one added to every column of W^V.
-        bias = np.einsum("std,sd->st", table, found["value_bias"][:, 0]) + found["prediction_bias"]
-        products = table @ found["value"][:, 0] @ table.transpose(0, 2, 1) + bias[:, :, None]
-        gains = [self._gain(product) for product in products] if self._gain else [None] * len(table)
-        return [
-            {
-                "attention": {"words": float(words[seed]), "mask": float(mask[seed]) if masks_attend else None},
-                "modes": {
-                    name: {"mask": float(of_mask[seed]), "topics": float(of_topics[seed])}
-                    for name, (of_mask, of_topics) in modes.items()
-                },
-                "uniform_gain": gain,
-            }
-            for seed, gain in enumerate(gains)
-        ]
+        bias = np.einsum("std,sd->st", table, arrays["value_bias"][:, 0]) + arrays["prediction_bias"]
+        products = table @ arrays["value"][:, 0] @ table.transpose(0, 2, 1) + bias[:, :, None]
+        gains = np.array([self._gain(product) if self._gain else np.nan for product in products])
+        return {"attention/words": words[:, None], "attention/mask": mask[:, None], "uniform_gain": gains, **modes}
 
 
 def uniform_gain(
@@ -191,72 +191,73 @@ def uniform_gain(
 
 
 class SnapshotTaker:
-    """Takes snapshots of a model, always on the same held-out documents."""
+    """Matrices of all seeds as they are, always on the same held-out documents."""
 
-    def __init__(self, stream: BatchStream) -> None:
-        self._attention = AttentionByClass(
-            stream.held_out(DOCUMENTS, Purpose.MEASURE),
-            stream.settings.model.masked_keys,
-            stream.topic_model.word_topics,
-            bags=stream.settings.model.positions == "none",
-        )
+    def __init__(self, streams: Sequence[BatchStream]) -> None:
+        settings, self._word_topics = streams[0].settings, streams[0].topic_model.word_topics
+        model = settings.model
+        self._embedding_moves = model.embedding.train or model.embedding.start != "identity"
+        self._attention = [
+            AttentionByClass(stream.held_out(DOCUMENTS, Purpose.MEASURE), settings, stream.topic_model)
+            for stream in streams
+        ]
 
     @torch.no_grad()
-    def take(self, model: Transformer) -> Snapshot:
-        """W^V of each layer, W^E⊤W^E, W^E⊤W^V W^E, and each head's attention to the same word, topic, other topics."""
-        snapshot = {"value": model.parameter("value").detach().float().numpy().copy()}
-        if model.sizes.vocabulary <= LARGEST_VOCABULARY:
-            table = model.parameter("embedding").detach()
-            snapshot["embedding_products"] = (table @ table.T).numpy().astype(np.float32)
-            # With one-hot embeddings this is W^V itself, kept once.
-            if model.settings.embedding.start != "identity" or model.settings.embedding.train:
-                snapshot["value_products"] = value_products(model)
-        averages = self._attention.averages(model)
-        classes = (averages.same_word, averages.same_topic, averages.different_topic)
-        return snapshot | {"attention": np.stack(classes).astype(np.float32)}
+    def take(self, models: Sequence[Transformer]) -> dict[str, np.ndarray]:
+        """The first seed's W^E⊤W^V W^E and W^E⊤W^E, all seeds' averages by class of entry, and attention."""
+        by_seed = [attention.averages(model) for attention, model in zip(self._attention, models, strict=True)]
+        frame = {"attention": np.array(by_seed, dtype=np.float32)[:, :3]}
+        if models[0].sizes.vocabulary > LARGEST_VOCABULARY:
+            return frame
+        tables = torch.stack([model.parameter("embedding") for model in models])
+        values = torch.stack([model.parameter("value") for model in models])
+        # Of each layer, what W^V does between tokens: W^V itself if embeddings are one-hot.
+        matrices = {"value_products": tables[:, None] @ values @ tables.mT[:, None]}
+        if self._embedding_moves:
+            matrices["embedding_products"] = (tables @ tables.mT)[:, None]
+        else:
+            matrices["value_products"] = values
+        for name, tensor in matrices.items():
+            products = tensor.float().numpy()
+            frame[name] = products[:1].copy()
+            frame[f"averages/{name}"] = np.array(
+                [[averages_by_class(matrix, self._word_topics) for matrix in layers] for layers in products]
+            )
+        return frame
 
 
 class AttentionByClass:
-    """Average attention by class of word pairs, from all pairs of positions.
+    """Average attention by class of word pairs, from all pairs of positions of some documents.
 
-    For models without positions it can be computed from ``bags``, distinct tokens and their counts: the result is the
-    same, from far fewer pairs.
+    Without positions in the model it is computed from distinct tokens and their counts: the result is the same, from
+    far fewer pairs.
     """
 
-    def __init__(
-        self,
-        documents: MaskedDocuments,
-        masked_keys: MaskedKeys,
-        word_topics: Int[np.ndarray, " token"],
-        *,
-        bags: bool,
-    ) -> None:
-        self._word_topics = word_topics
+    def __init__(self, documents: MaskedDocuments, settings: Settings, topic_model: TopicModel) -> None:
+        self._word_topics = topic_model.word_topics
         # Uniform attention is 1/N: without this, short documents would count for more in one class than in another.
-        shares = documents.lengths / documents.lengths.mean()
-        self._shares = shares.astype(np.float32)[None, :, None, None, None]
-        if not bags:
-            batch = padded_batch(documents, masked_keys=masked_keys, average="document")
-            self._tokens, self._visible, self._counts = batch.tokens.numpy(), batch.visible.numpy(), None
-            present = np.arange(self._tokens.shape[1]) < documents.lengths[:, None]
-            self._classes = pair_classes(self._tokens, present, word_topics)
+        shares = documents.lengths / np.mean(topic_model.length)
+        self._shares = shares[None, :, None, None, None]
+        hidden = settings.model.masked_keys == "hidden"
+        if settings.model.positions != "none":
+            batch = padded_batch(documents, masked_keys=settings.model.masked_keys, average="document")
+            present = np.arange(batch.tokens.shape[1]) < documents.lengths[:, None]
+            self._rows = batch.tokens.numpy(), batch.visible.numpy().astype(np.int64), present.astype(np.int64)
             return
-        vocabulary = len(word_topics)
-        code = documents.document * vocabulary + documents.tokens
-        distinct, number, total = np.unique(code, return_inverse=True, return_counts=True)
-        hidden = documents.masked if masked_keys == "hidden" else np.zeros_like(documents.masked)
-        visible = np.bincount(number[~hidden], minlength=len(distinct))
+        vocabulary = topic_model.vocabulary
+        distinct, number, total = np.unique(
+            documents.document * vocabulary + documents.tokens, return_inverse=True, return_counts=True
+        )
+        visible = np.bincount(number[~documents.masked], minlength=len(distinct)) if hidden else total
         document, token = np.divmod(distinct, vocabulary)
         slot = np.arange(len(distinct)) - np.searchsorted(document, document)
         grids = np.zeros((3, len(documents), slot.max() + 1), dtype=np.int64)
         grids[:, document, slot] = token, visible, total
-        self._tokens, self._visible, self._counts = grids
+        self._rows = tuple(grids)
 
     @torch.no_grad()
-    def averages(self, model: Transformer) -> AttentionAverages:
+    def averages(self, model: Transformer) -> Float[np.ndarray, "class layer head"]:
         """Average attention over the pairs of each class."""
-        attention = model.attention(torch.from_numpy(self._tokens), torch.from_numpy(self._visible)).numpy()
-        attention = attention * self._shares
-        if self._counts is None:
-            return attention_averages(attention, self._classes)
-        return bag_attention_averages(attention, self._tokens, self._counts, self._word_topics)
+        tokens, keys, queries = self._rows
+        attention = model.attention(torch.from_numpy(tokens), torch.from_numpy(keys)).numpy()
+        return attention_by_class(attention * self._shares, tokens, keys, queries, self._word_topics)

@@ -6,16 +6,14 @@ what the reduced model predicts: when attention takes off, and the norms of W^V,
 
 from collections.abc import Callable
 from functools import lru_cache
-from pathlib import Path
-from typing import Any
 
+import msgspec
 import numpy as np
 from jaxtyping import Float
-from safetensors.numpy import save
 
 from topicscope.errors import InputError
-from topicscope.files import write_atomically
 from topicscope.randomness import Purpose, generator
+from topicscope.records import Level, PredictedStages, Reference
 from topicscope.settings import Data, Masking, Settings
 from topicscope.settings.model import BIASES
 from topicscope.settings.training import Average
@@ -40,36 +38,42 @@ PREDICTED = ("value", "key", "query")
 # How much work a prediction may take, a couple of seconds; and the shortest run that one is made for.
 MOST_NUMBERS = 35_000_000
 FEWEST_STEPS = 10
-FILE = "reference.safetensors"
 OPTIMUM_MEASURES = ("distance_to_optimum", "excess_over_optimum", "share_of_optimum")
 
 Matrix = Float[np.ndarray, "token token"]
 
 
-def reference_losses(settings: Settings, topic_model: TopicModel) -> dict[str, Any]:
-    """Population losses without L2, each null with a reason where it is not defined."""
-    losses: dict[str, Callable[[Settings, TopicModel], dict[str, Any]]] = {
-        "bayes_floor": _bayes_floor,
-        "uniform_attention_optimum": _uniform_optimum,
-        "theorem_2": _theorem_2,
+def reference(settings: Settings, topic_model: TopicModel) -> tuple[dict[str, Matrix], Reference]:
+    """Theory's matrices under their names in a run, and all else that it expects."""
+    matrices, about = _matrices(settings, topic_model)
+    losses = {
+        name: _level(loss, settings, topic_model)
+        for name, loss in (
+            ("bayes_floor", _bayes_floor),
+            ("uniform_attention_optimum", _uniform_optimum),
+            ("theorem_2", _theorem_2),
+        )
     }
-    found = {}
-    for name, loss in losses.items():
-        try:
-            level = loss(settings, topic_model)
-            # Theory's losses sum over the vocabulary; a run's may be a mean over it.
-            unit = settings.training.loss_unit(topic_model.vocabulary)
-            found[name] = {key: each if key == "documents" else unit * each for key, each in level.items()}
-        except InputError as error:
-            found[name] = {"loss": None, "reason": str(error)}
-    return found
+    return matrices, Reference(**losses, matrices=about, stages=reference_stages(settings, topic_model))
 
 
-def _bayes_floor(settings: Settings, topic_model: TopicModel) -> dict[str, Any]:
+def _level(loss: Callable[[Settings, TopicModel], Level], settings: Settings, topic_model: TopicModel) -> Level:
+    """A population loss without L2, or the reason why it is not defined."""
+    try:
+        level = loss(settings, topic_model)
+    except InputError as error:
+        return Level(reason=str(error))
+    # Theory's losses sum over the vocabulary; a run's may be a mean over it.
+    unit = settings.training.loss_unit(topic_model.vocabulary)
+    scaled = {name: unit * value for name in ("loss", "low", "high") if (value := getattr(level, name)) is not None}
+    return msgspec.structs.replace(level, **scaled)
+
+
+def _bayes_floor(settings: Settings, topic_model: TopicModel) -> Level:
     """The least loss of any model, with its 95 % interval; the same for all seeds, so that runs can be compared."""
     floors = _floors(settings.data, settings.masking, settings.training.average)
     estimate = getattr(floors.masked, settings.training.loss)
-    return {"loss": estimate.value, "low": estimate.low, "high": estimate.high, "documents": floors.documents}
+    return Level(loss=estimate.value, low=estimate.low, high=estimate.high, documents=floors.documents)
 
 
 @lru_cache(maxsize=64)
@@ -79,20 +83,20 @@ def _floors(data: Data, masking: Masking, average: Average) -> BayesFloors:
     return bayes_floors(model, masking, samples=FLOOR_DOCUMENTS, generator=draw, average=average)
 
 
-def _uniform_optimum(settings: Settings, topic_model: TopicModel) -> dict[str, Any]:
+def _uniform_optimum(settings: Settings, topic_model: TopicModel) -> Level:
     _require_closed_form(settings)
     exact = moments(topic_model, settings.masking, settings.training.average)
-    return {"loss": population_loss(finite_optimum(exact), exact)}
+    return Level(loss=population_loss(finite_optimum(exact), exact))
 
 
-def _theorem_2(settings: Settings, topic_model: TopicModel) -> dict[str, Any]:
+def _theorem_2(settings: Settings, topic_model: TopicModel) -> Level:
     _require_closed_form(settings)
     if topic_model.equal_words is None:
         raise InputError("Theorem 2 is about disjoint topics of equally likely words.")
     require_topic_sets(topic_model.topics, topic_model.per_document if topic_model.sampler == "topics" else 1)
     exact = moments(topic_model, settings.masking, settings.training.average)
     matrix = theorem2(topic_model.topics, topic_model.equal_words, settings.masking)
-    return {"loss": population_loss(matrix, exact)}
+    return Level(loss=population_loss(matrix, exact))
 
 
 def _require_closed_form(settings: Settings) -> None:
@@ -102,20 +106,20 @@ def _require_closed_form(settings: Settings) -> None:
         raise InputError("The closed form is for visible masked keys.")
 
 
-def reference_stages(settings: Settings, topic_model: TopicModel) -> dict[str, Any]:
-    """The predicted step of take-off (null: not within the run) and norms over steps, or a note why there are none."""
+def reference_stages(settings: Settings, topic_model: TopicModel) -> PredictedStages:
+    """The predicted step of take-off (None: not within the run) and norms over steps, or a note why there are none."""
     try:
         stepping = _stepping(settings, topic_model)
-        found = _prediction(settings.data, settings.masking, stepping, settings.training.steps)
+        prediction = _prediction(settings.data, settings.masking, stepping, settings.training.steps)
     except InputError as error:
-        return {"take_off": None, "steps": [], "norms": {name: [] for name in PREDICTED}, "note": str(error)}
-    when = "in which attention does not take off" if found.take_off is None else "until attention has taken off"
-    return {
-        "take_off": None if found.take_off is None else round(found.take_off),
-        "steps": found.steps.tolist(),
-        "norms": {name: found.norms[name].tolist() for name in PREDICTED},
-        "note": f"The reduced model is followed for up to {settings.training.steps:,} steps {when}; nothing is fitted.",
-    }
+        return PredictedStages(norms={name: [] for name in PREDICTED}, note=str(error))
+    when = "in which attention does not take off" if prediction.take_off is None else "until attention has taken off"
+    return PredictedStages(
+        take_off=None if prediction.take_off is None else round(prediction.take_off),
+        steps=prediction.steps.tolist(),
+        norms={name: prediction.norms[name].tolist() for name in PREDICTED},
+        note=f"The reduced model is followed for up to {settings.training.steps:,} steps {when}; nothing is fitted.",
+    )
 
 
 @lru_cache(maxsize=64)
@@ -159,36 +163,18 @@ def _stepping(settings: Settings, topic_model: TopicModel) -> Stepping:
     )
 
 
-def write_reference_matrices(folder: Path, settings: Settings, topic_model: TopicModel) -> dict[str, Any]:
-    """Write the matrices and the topic of each token; return for reference.json what each is, or why it is missing."""
-    arrays, said = reference_matrices(settings, topic_model)
-    write_atomically(folder / FILE, save(arrays))
-    return said
-
-
-def reference_matrices(
-    settings: Settings, topic_model: TopicModel
-) -> tuple[dict[str, np.ndarray], dict[str, dict[str, str]]]:
-    """The matrices and the topic of each token; and what each is, or why it is missing."""
-    matrices: dict[str, Callable[[Settings, TopicModel], tuple[Matrix, str]]] = {
-        "value": _value,
-        "embedding_products": _embedding,
-    }
-    arrays: dict[str, np.ndarray] = {"word_topics": topic_model.word_topics.astype(np.int64)}
-    said: dict[str, dict[str, str]] = {}
-    for name, matrix in matrices.items():
+def _matrices(settings: Settings, topic_model: TopicModel) -> tuple[dict[str, Matrix], dict[str, str]]:
+    """Theory's matrices; and what each is, or why it is missing."""
+    matrices, about = dict[str, Matrix](), dict[str, str]()
+    for name, make in (("value_products", _value), ("embedding_products", _embedding)):
         try:
             if topic_model.vocabulary > LARGEST_VOCABULARY:
                 raise InputError("The vocabulary is too large to be looked at entry by entry.")
-            found, what = matrix(settings, topic_model)
-            arrays[name], said[name] = found.astype(np.float32), {"what": what}
+            matrix, about[name] = make(settings, topic_model)
+            matrices[name] = matrix.astype(np.float32)
         except InputError as error:
-            said[name] = {"reason": str(error)}
-    # What W^V does between tokens; W^V itself for one-hot embeddings.
-    said["value_products"] = said["value"]
-    if "value" in arrays:
-        arrays["value_products"] = arrays["value"].copy()
-    return arrays, said
+            about[name] = str(error)
+    return matrices, about
 
 
 def _value(settings: Settings, topic_model: TopicModel) -> tuple[Matrix, str]:

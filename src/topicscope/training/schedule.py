@@ -1,14 +1,11 @@
 """What happens at which step: which parts are trained (§5.1, §8.1), how fast, and what is recorded."""
 
-import itertools
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from topicscope.settings import ATTENTION_PARTS, Settings
-from topicscope.settings.text import TextTraining
 from topicscope.settings.training import AnyTraining
 
 
@@ -52,23 +49,6 @@ def validates(training: AnyTraining, step: int) -> bool:
     return training.validate_every > 0 and (step % training.validate_every == 0 or step == training.steps)
 
 
-def steps_with_rows(training: AnyTraining, earlier: Sequence[int] = (), before: int | None = None) -> list[int]:
-    """Steps that have a row of metrics, all of them or those ``before`` one.
-
-    ``earlier`` are lengths that the run had before it was made longer.
-    """
-    measured = steps_measured(training, earlier)
-    end = training.steps + 1 if before is None else min(before, training.steps + 1)
-    return [step for step in range(end) if has_row(training, step, measured)]
-
-
-def steps_measured(training: AnyTraining, earlier: Sequence[int] = ()) -> frozenset[int]:
-    """Steps of a run on text at which topic structure is measured."""
-    if not isinstance(training, TextTraining):
-        return frozenset()
-    return spaced_steps((*earlier, training.steps), training.measures, measured_steps)
-
-
 def has_row(training: AnyTraining, step: int, measured: frozenset[int]) -> bool:
     """Whether a step has a row of metrics: at regular steps, where something more is measured, and at the last one."""
     within = 0 <= step <= training.steps
@@ -90,15 +70,6 @@ def why_not_longer(training: AnyTraining) -> str | None:
     if schedule == "two_stage" and not stage:
         return "training.stage_steps = 0 gives half of them to the first stage"
     return None
-
-
-def spaced_steps(lengths: Sequence[int], count: int, spacing: Callable[[int, int], frozenset[int]]) -> frozenset[int]:
-    """Steps of a run that was made longer: up to each of its lengths they are spaced as they were then."""
-    found: set[int] = set()
-    for before, length in itertools.pairwise((0, *lengths)):
-        found = {step for step in found if step < before}
-        found |= {step for step in spacing(length, count) if step >= before}
-    return frozenset(found)
 
 
 def snapshot_steps(steps: int, count: int) -> frozenset[int]:

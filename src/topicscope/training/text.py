@@ -6,7 +6,7 @@ folder, which ``AutoModelForMaskedLM`` and ``topicscope probe`` load.
 
 import logging
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from topicscope.errors import InputError
-from topicscope.files import Row
 from topicscope.model.encoder import Encoder, PackedBatch, bert_config, encoder_weights, pack_parts, to_bert
 from topicscope.model.transformer import ATTENTION
 from topicscope.randomness import Purpose, generator
-from topicscope.scale import Report
-from topicscope.settings.text import TextData, TextSettings
+from topicscope.settings.text import Device, TextData, TextSettings, with_absolute_paths
+from topicscope.store import as_before_if_refused
 from topicscope.synthetic.documents import MaskedDocuments
-from topicscope.text.corpora import Corpus, Document, bytes_read, open_corpus
-from topicscope.text.formats import Progress
+from topicscope.text.corpora import Corpus, Document, Progress, bytes_read, open_corpus
 from topicscope.text.tokenizers import (
     AFTER,
     BEFORE,
@@ -40,18 +38,21 @@ from topicscope.text.tokenizers import (
 from topicscope.text.tokens import Passages, write_passages
 from topicscope.training.batches import PassageStream, Specials, Text
 from topicscope.training.engines import Engine, losses
-from topicscope.training.machine import check_memory
+from topicscope.training.folder import RunFolder
+from topicscope.training.loop import UNWATCHED, Trainer, Watching, empty_run
+from topicscope.training.machine import check_memory, find_device, out_of_memory_said, torch_threads, with_threads
 from topicscope.training.optimizers import Gradients
-from topicscope.training.record import head_norms, norms
-from topicscope.training.schedule import steps_measured
+from topicscope.training.record import Numbers, head_norms, norms
+from topicscope.training.schedule import measured_steps
+from topicscope.work import Report
 
 logger = logging.getLogger(__name__)
 
 # Corpora up to this size on disk (compressed or not) are read once and kept; larger ones are read for each pass.
 KEPT_BYTES = 32_000_000
 
-# The topic structure of the current weights, as plain values; passed in, since training knows nothing about topics.
-Measure = Callable[[Encoder], dict[str, Any]]
+# The topic structure of the current weights, by name; passed in, since training knows nothing about topics.
+Measure = Callable[[Encoder], dict[str, Float[np.ndarray, "..."]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,15 +164,15 @@ class AttentionDistances:
         self.queries = {"words": specials.is_word[tokens], "mask": tokens == specials.mask}
 
     @torch.no_grad()
-    def measure(self, encoder: Encoder) -> dict[str, list[float | None]]:
+    def measure(self, encoder: Encoder) -> dict[str, Float[np.ndarray, " layer"]]:
         r"""Each layer's total variation ½ Σ_k |A_kq − 1/N|, averaged over heads and word (or [MASK]) queries q.
 
-        All N tokens of a passage are keys, special ones too. It is None if there is no such query.
+        All N tokens of a passage are keys, special ones too. It is NaN if there is no such query.
         """
         attention = encoder.attention(self.tokens.to(encoder.parameter("embedding").device))
         distance = (attention - 1 / attention.shape[-1]).abs().sum(dim=-1).mean(dim=2).double().cpu().numpy() / 2
         return {
-            name: [float(layer[chosen].mean()) if chosen.any() else None for layer in distance]
+            name: np.array([layer[chosen].mean() if chosen.any() else np.nan for layer in distance])
             for name, chosen in self.queries.items()
         }
 
@@ -189,11 +190,11 @@ class TextEngine(Engine):
         device: torch.device | None = None,
         measure: Measure | None = None,
         attention_passages: int = 0,
-        earlier: Sequence[int] = (),
     ) -> None:
         """At every row attention is compared with uniform attention on ``attention_passages`` passages."""
-        self.settings, self.training, self.members = settings, settings.training, [settings]
-        self.text, self.measure, self.earlier = text, measure, earlier
+        self.settings: TextSettings = settings
+        self.training, self.seeds = settings.training, [settings.seed]
+        self.text, self.measure = text, measure
         self.device = device or torch.device("cpu")
         self.streams = [PassageStream(settings, text)]
         vocabulary = text.specials.vocabulary
@@ -206,7 +207,7 @@ class TextEngine(Engine):
         self._parameters = dict(self.encoder.named_parameters())
         self.weights = {name: weight.detach()[None] for name, weight in self._parameters.items()}
         self.trained = list(self.weights)
-        self._measured = steps_measured(self.training, earlier)
+        self._measured = measured_steps(self.training.steps, self.training.measures)
         self._gradients: Gradients = {}
         self._distances = AttentionDistances(settings, text, attention_passages) if attention_passages else None
 
@@ -238,18 +239,16 @@ class TextEngine(Engine):
         """The gradients of the losses computed last."""
         return self._gradients
 
-    def recorded(self, step: int) -> list[Row]:
+    def recorded(self, step: int) -> Numbers:
         """Norms of each head and of the gradients; topic structure and attention's distances if they are measured."""
         heads = self.settings.model.heads
-        distances = {"attention": self._distances.measure(self.encoder)} if self._distances else {}
-        return [
-            {
-                **distances,
-                "head_norm": {name: head_norms(self.weights[name][0], heads) for name in ATTENTION},
-                "gradient_norm": norms(self._gradients)[0],
-                "topics": self.measure(self.encoder) if self.measure and step in self._measured else None,
-            }
-        ]
+        numbers = {f"head_norm/{name}": head_norms(self.weights[name], heads) for name in ATTENTION}
+        numbers |= norms(self._gradients, "gradient_norm")
+        if self._distances:
+            numbers |= {f"attention/{name}": own[None] for name, own in self._distances.measure(self.encoder).items()}
+        if self.measure and step in self._measured:
+            numbers |= {f"topics/{name}": own[None] for name, own in self.measure(self.encoder).items()}
+        return numbers
 
     def _packed(self, passages: MaskedDocuments) -> list[PackedBatch]:
         specials, training = self.text.specials, self.training
@@ -258,6 +257,63 @@ class TextEngine(Engine):
             passages, min(parts, len(passages)), before=specials.before, after=specials.after, average=training.average
         )
         return [batch.to(self.device) for batch in batches]
+
+
+# Returns the function that measures topic structure, once the passages are there; called only if it is needed.
+Measuring = Callable[[PreparedText, TextSettings], Measure]
+
+
+def train_on_text(
+    settings: TextSettings,
+    out: Path,
+    *,
+    resume: bool = False,
+    device: Device = "auto",
+    measuring: Measuring | None = None,
+    watching: Watching = UNWATCHED,
+) -> RunFolder:
+    """Train an encoder on a corpus into a new folder, or resume the run in it.
+
+    The corpus must be read first; the folder is left as it was if something is wrong. ``measuring`` returns the
+    function that measures topic structure at ``training.measures`` steps. At the end a Hugging Face folder is saved, if
+    the architecture is BERT's.
+    """
+    folder, place = RunFolder(out), find_device(device)
+    settings, seeds = with_absolute_paths(with_threads(settings)), [settings.seed]
+    facts = {"device": place.type}
+    folder.settings_to_train(settings, seeds, resume=resume, facts=facts)
+    trainer: Trainer | None = None
+    with (
+        as_before_if_refused(folder.path, folder.locked(), lambda: trainer is not None and trainer.step > 0),
+        torch_threads(settings.training.threads),
+    ):
+        # Once more, now that nobody else can write here.
+        folder.settings_to_train(settings, seeds, resume=resume, facts=facts)
+        if not folder.settings_path.exists():
+            # Left by a run whose settings are lost, and may have been different. The settings come before the corpus
+            # is read: if the run is killed meanwhile, it resumes with them.
+            shutil.rmtree(folder.tokenizer_path, ignore_errors=True)
+            folder.create(settings)
+        prepared = prepare_text(settings.data, folder.path, report=watching.report)
+        facts["passages"] = prepared.passages.digest
+        folder.settings_to_train(settings, seeds, resume=True, facts=facts)
+        measure = measuring(prepared, settings) if measuring and settings.training.measures else None
+        specials = prepared.text.specials
+        with out_of_memory_said(settings, specials.vocabulary):
+            engine = TextEngine(settings, prepared.text, device=place, measure=measure)
+            trainer = Trainer(engine, folder)
+        folder.create(settings)
+        folder.describe(seeds, settings.training.threads, facts)
+        trainer.begin(*(folder.newest() or (empty_run(str(folder.path), settings, seeds, {}), None)))
+        with out_of_memory_said(settings, specials.vocabulary):
+            trainer.run(watching)
+        if settings.model.is_bert:
+            longest = settings.positions
+            export(engine.encoder, specials, prepared.tokenizer_folder, folder.export_path, longest=longest)
+        else:
+            logger.info("the model is not BERT's architecture: no Hugging Face folder is saved.")
+    folder.notes = tuple(prepared.passages.about.notes())
+    return folder
 
 
 def export(encoder: Encoder, specials: Specials, tokenizer_folder: Path, folder: Path, *, longest: int) -> None:

@@ -2,13 +2,13 @@
 
 from collections import defaultdict
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from topicscope.probing.packing import packed, unpacked
 from topicscope.probing.statistics.attention import (
     BINS,
     LOOKED_UP,
@@ -19,8 +19,8 @@ from topicscope.probing.statistics.attention import (
     histogram_bin,
     passage_pairs,
 )
-from topicscope.probing.statistics.labelling import DIFFERENT_TOPIC, SAME_TOPIC, SAME_WORD, Labelling
-from topicscope.probing.statistics.matching import Strata
+from topicscope.probing.statistics.labelling import DIFFERENT_TOPIC, SAME_TOPIC, SAME_WORD, Classes, Labelling
+from topicscope.probing.statistics.matching import DISTANCES, Strata
 
 WORDS, TOPICS, LAYERS, HEADS = 9, 4, 2, 3
 
@@ -95,33 +95,21 @@ def accumulated(
     return accumulator.result()
 
 
-def check_equals_loop(seed: int, causal: bool, skip: int) -> None:
-    draw = np.random.default_rng(seed)
-    passages, labellings = random_passages(draw, causal=causal), random_labellings(draw)
-    found = accumulated(passages, labellings, causal=causal, skip=skip)
-    assert found.article.tolist() == sorted({passage.article for passage in passages})
-    for place, labelling in enumerate(labellings):
-        sums, counts = sums_by_loop(passages, labelling, causal=causal, skip=skip)
-        for row, article in enumerate(found.article.tolist()):
-            for kind in range(3):
-                assert found.counts[row, place, kind] == counts[article, kind]
-                for layer in range(LAYERS):
-                    for head in range(HEADS):
-                        expected = sums[article, kind, layer, head]
-                        assert found.sums[row, place, kind, layer, head] == pytest.approx(expected, rel=1e-9)
-
-
-@settings(derandomize=True, deadline=None, max_examples=15)
-@given(st.integers(0, 2**32), st.booleans(), st.integers(0, 1))
-def test_attention_sums_by_class_equal_a_loop_over_queries_and_keys(seed: int, causal: bool, skip: int) -> None:
-    check_equals_loop(seed, causal, skip)
-
-
-@pytest.mark.slow
-@settings(derandomize=True, deadline=None, max_examples=200)
-@given(st.integers(0, 2**32), st.booleans(), st.integers(0, 1))
-def test_attention_sums_by_class_equal_a_loop_in_200_cases(seed: int, causal: bool, skip: int) -> None:
-    check_equals_loop(seed, causal, skip)
+@pytest.mark.parametrize("cases", [12, pytest.param(200, marks=pytest.mark.slow)])
+def test_attention_sums_by_class_equal_a_loop_over_queries_and_keys(cases: int) -> None:
+    for seed in range(cases):
+        draw, causal, skip = np.random.default_rng(seed), seed % 2 == 1, seed // 2 % 2
+        passages, labellings = random_passages(draw, causal=causal), random_labellings(draw)
+        shard = accumulated(passages, labellings, causal=causal, skip=skip)
+        assert shard.article.tolist() == sorted({passage.article for passage in passages})
+        for place, labelling in enumerate(labellings):
+            sums, counts = sums_by_loop(passages, labelling, causal=causal, skip=skip)
+            expected = np.zeros_like(shard.sums[:, place])
+            for (article, kind, layer, head), value in sums.items():
+                expected[shard.article.tolist().index(article), kind, layer, head] = value
+            np.testing.assert_allclose(shard.sums[:, place], expected, rtol=1e-9, atol=1e-15)
+            numbers = [[counts[article, kind] for kind in range(3)] for article in shard.article.tolist()]
+            assert shard.counts[:, place].tolist() == numbers
 
 
 def test_uniform_attention_is_one_hundredth_in_every_class_whatever_the_lengths() -> None:
@@ -141,20 +129,9 @@ def test_uniform_attention_is_one_hundredth_in_every_class_whatever_the_lengths(
         # The control: without the lengths, shorter passages weigh more.
         raw = [passage.attention[0, 0][-1, 0] for passage in uniform]
         assert np.ptp(raw) > 0.01
-
-
-def test_uniform_attention_is_a_little_less_where_special_tokens_are_keys_too() -> None:
-    draw, special = np.random.default_rng(1), 2
-    found, expected = [], []
-    for passage in random_passages(draw, count=12):
-        length = len(passage.words)
-        flat = np.full((LAYERS, HEADS, length, length), 1 / (length + special))
-        pairs = passage_pairs(list(flat), passage.words)
-        found += pairs.directed.ravel().tolist()
-        expected += [UNIFORM * length / (length + special)] * pairs.directed.size
-    assert found == pytest.approx(expected, rel=1e-12)
-    # The control: it is not one number for all lengths.
-    assert np.ptp(found) > 0.05 * UNIFORM
+    # Special tokens are keys too: with two of them, uniform attention is a little less.
+    pairs = passage_pairs([np.full((HEADS, 8, 8), 1 / 10)], np.arange(8))
+    assert pairs.directed == pytest.approx(UNIFORM * 8 / 10)
 
 
 def test_pairs_of_words_hold_the_same_sums_as_the_classes() -> None:
@@ -162,7 +139,7 @@ def test_pairs_of_words_hold_the_same_sums_as_the_classes() -> None:
     passages, labellings = random_passages(draw, count=20), random_labellings(draw)
     shard = accumulated(passages, labellings)
     for place, labelling in enumerate(labellings):
-        classes = labelling.classes(shard.pairs.first, shard.pairs.second)
+        [classes] = Classes((labelling,)).of(shard.pairs.first, shard.pairs.second)
         for kind in range(3):
             chosen = classes == kind
             expected = shard.sums[:, place, kind].mean(axis=(1, 2)).sum()
@@ -214,17 +191,6 @@ def test_words_of_several_topics_are_compared_as_their_topics_are(table: bool, m
     assert LOOKED_UP**2 - 1 <= np.iinfo(np.int32).max < 46_341**2 - 1
 
 
-def test_the_order_of_passages_and_the_shards_change_nothing() -> None:
-    draw = np.random.default_rng(4)
-    passages, plan = random_passages(draw, count=15), random_labellings(draw)
-    whole = accumulated(passages, plan)
-    backwards = accumulated(passages[::-1], plan)
-    assert backwards.sums == pytest.approx(whole.sums, rel=1e-12)
-    halves = [accumulated(part, plan).sums.sum(axis=0) for part in (passages[:7], passages[7:])]
-    assert sum(halves) == pytest.approx(whole.sums.sum(axis=0), rel=1e-12)
-    assert accumulated(passages[1:], plan).sums.sum() != pytest.approx(whole.sums.sum(), rel=1e-6)
-
-
 def test_histograms_count_every_direction_of_every_pair_in_increasing_bins() -> None:
     draw = np.random.default_rng(5)
     shard = accumulated(random_passages(draw, count=10), random_labellings(draw))
@@ -243,30 +209,31 @@ def test_matched_sums_are_by_stratum_and_distance() -> None:
     draw = np.random.default_rng(6)
     passages, labellings = random_passages(draw, count=10), random_labellings(draw)
     stratum = draw.integers(2, size=(WORDS, WORDS))
-    strata = Strata(np.maximum(stratum, stratum.T), 2, distances=(1, 3))
+    strata = Strata(np.maximum(stratum, stratum.T), 2, np.zeros(WORDS, dtype=np.int64))
     shard = accumulated(passages, labellings, strata=(strata, strata))
-    expected = np.zeros((3, strata.size))
+    expected = np.zeros((3, strata.cells))
     for passage in passages:
         for query, first in enumerate(passage.words):
             for key, second in enumerate(passage.words):
                 kind = class_by_loop(labellings[1], first, second) if min(first, second) >= 0 else None
                 if kind is not None and query != key:
-                    near = 0 if abs(query - key) <= 1 else 1 if abs(query - key) <= 3 else 2
+                    near = sum(abs(query - key) > end for end in DISTANCES)
                     value = passage.attention[:, :, query, key].astype(float).mean() * len(passage.words) / 100
-                    expected[kind, strata.pair_bins[first, second] * 3 + near] += value
+                    expected[kind, strata.pair_bins[first, second] * 5 + near] += value
     assert shard.matched_sums[:, 1].sum(axis=0) == pytest.approx(expected[SAME_TOPIC:], rel=1e-9)
     assert shard.matched_counts.sum(axis=(0, 3)) == pytest.approx(shard.counts.sum(axis=0)[:, SAME_TOPIC:])
     assert np.ptp(expected[DIFFERENT_TOPIC]) > 0.01
 
 
-def test_a_shard_is_the_same_after_a_file_and_may_be_empty() -> None:
+def test_a_shard_is_the_same_after_a_file_and_may_be_empty(tmp_path: Path) -> None:
     draw = np.random.default_rng(7)
     labellings = random_labellings(draw)
     permuted = (PermutedLabels(labellings[0], np.tile(np.arange(WORDS), (3, 1))),)
-    strata = (Strata(np.zeros((WORDS, WORDS), dtype=np.int64), 1),) * 2
+    strata = (Strata(np.zeros((WORDS, WORDS), dtype=np.int64), 1, np.zeros(WORDS, dtype=np.int64)),) * 2
     for passages in (random_passages(draw), []):
         shard = accumulated(passages, labellings, permuted=permuted, strata=strata)
-        restored = ShardSums.restore(shard.to_bytes())
-        assert restored.to_bytes() == shard.to_bytes()
+        (tmp_path / "shard").write_bytes(packed(shard))
+        restored = unpacked(tmp_path / "shard", ShardSums)
+        assert packed(restored) == packed(shard)
         assert restored.sums.shape == shard.sums.shape
         assert restored.sums.shape[1:] == (2, 3, LAYERS, HEADS)

@@ -1,6 +1,6 @@
 """Strata hold like pairs, matching removes what it matches on and nothing else, and its tests and intervals hold."""
 
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,24 +15,45 @@ from topicscope.probing.statistics.attention import (
 from topicscope.probing.statistics.labelling import DIFFERENT_TOPIC, SAME_TOPIC, Labelling
 from topicscope.probing.statistics.matching import (
     Matched,
-    MatchedSimilarity,
-    MatchedWords,
+    PairsInCells,
     Strata,
     attention_tests,
-    cells_by_labelling,
     co_occurrence_strata,
     jackknife_interval,
     matched_averages,
-    matched_co_occurrence,
     matched_similarity,
-    matched_without_topics,
-    matched_word_co_occurrence,
     quarter_doubling_bins,
     with_topics,
 )
-from topicscope.probing.statistics.pairs import count_pairs
+from topicscope.probing.statistics.pairs import PairTable, count_pairs
 from topicscope.probing.statistics.permutation import frequency_strata, permutation_p, stratified_orders
-from topicscope.probing.statistics.resampling import Contrast, contrast
+from topicscope.probing.statistics.resampling import contrast, extended
+from topicscope.records import MatchedComparison
+
+
+def one_level(pair_bins: np.ndarray, bins: int) -> Strata:
+    """Strata of words of any frequency."""
+    return Strata(pair_bins, bins, np.zeros(len(pair_bins), dtype=np.int64))
+
+
+def over_words(labelling: Labelling, strata: Strata, values: np.ndarray) -> Matched:
+    kept = values[np.ix_(labelling.kept, labelling.kept)]
+    return PairsInCells.of_words(labelling, strata).averages(kept[np.triu_indices(len(kept), k=1)])
+
+
+def matched_without_topics(table: PairTable, labelling: Labelling, strata: Strata) -> Matched:
+    pairs = table.without_same_word().among(labelling.kept)
+    return PairsInCells.of_positions(pairs, labelling, strata).averages(pairs.sums)
+
+
+def balance_of(table: PairTable, labelling: Labelling, strata: Strata) -> Matched:
+    """How often the words at matched pairs of positions co-occur."""
+    pairs = table.without_same_word().among(labelling.kept)
+    return PairsInCells.of_positions(pairs, labelling, strata).averages(pairs.counts**2 / 2)
+
+
+def of_attention(same: np.ndarray, different: np.ndarray) -> MatchedComparison:
+    return extended(contrast(same, different), MatchedComparison)
 
 
 def test_bins_double_in_four_steps_and_strata_hold_like_pairs() -> None:
@@ -42,7 +63,7 @@ def test_bins_double_in_four_steps_and_strata_hold_like_pairs() -> None:
     words, offsets = random_words(draw)
     table, frequency = count_pairs(words, offsets, WORDS), draw.random(WORDS)
     strata = co_occurrence_strata(table).by_frequency(frequency, np.ones(len(frequency), dtype=bool), 3)
-    matrix = strata.of(*np.indices((WORDS, WORDS)))
+    matrix = strata.of(*np.indices((WORDS, WORDS)).reshape(2, -1)).reshape(WORDS, WORDS)
     assert (matrix == matrix.T).all()
     assert matrix.max() < strata.strata == (len(np.unique(quarter_doubling_bins(table.counts / 2))) + 1) * 6
     first, second = np.triu_indices(WORDS)
@@ -57,27 +78,6 @@ def test_bins_double_in_four_steps_and_strata_hold_like_pairs() -> None:
             seen.setdefault(int(matrix[i, j]), set()).add(key)
     assert all(len(keys) == 1 for keys in seen.values())
     assert len({next(iter(keys)) for keys in seen.values()}) == len(seen)
-
-
-def test_levels_of_frequency_are_those_of_the_kept_words() -> None:
-    draw = np.random.default_rng(13)
-    frequency = draw.permutation(np.arange(30.0))
-    kept = frequency >= 15
-    strata = Strata(np.zeros((30, 30), dtype=np.uint8), 1).by_frequency(frequency, kept, 3)
-    assert strata.level is not None
-    assert np.bincount(strata.level[kept]).tolist() == [5, 5, 5]
-    assert all((strata.level[kept & (frequency >= 15 + 5 * each)] >= each).all() for each in range(3))
-    # The control: among all words they would have two levels only, one of them of five words.
-    every = Strata(strata.pair_bins, 1).by_frequency(frequency, np.ones(30, dtype=bool), 3)
-    assert every.level is not None
-    assert np.bincount(every.level[kept]).tolist() == [0, 5, 10]
-    several = cells_by_labelling([strata, every], *np.triu_indices(30, k=1), np.full(435, 4))
-    for each, cells in zip((strata, every), several, strict=True):
-        assert (cells == each.cells(*np.triu_indices(30, k=1), np.full(435, 4))).all()
-    small = strata.among(kept)
-    places = np.flatnonzero(kept)
-    first, second = np.triu_indices(len(places))
-    assert (small.of(first, second) == strata.of(places[first], places[second])).all()
 
 
 def topical_passages(draw: np.random.Generator, articles: int) -> tuple[np.ndarray, Labelling]:
@@ -105,17 +105,6 @@ def matched_ratio(
     return found.low, found.high
 
 
-def test_co_occurrence_of_matched_words_counts_pairs_of_positions() -> None:
-    # Words 0 and 1 have one topic, 2 and 3 another; word 4 has none.
-    passages = [[0, 1, 1, 4], [2, 3, 0], [0, 2, 1]]
-    table = count_pairs(np.concatenate(passages), np.array([0, 4, 7, 10]), 5)
-    labelling = Labelling(np.array([[1, 0], [1, 0], [0, 1], [0, 1], [0, 0]], dtype=bool))
-    together = Strata(np.zeros((5, 5), dtype=np.uint8), 1)
-    found = matched_word_co_occurrence(table, labelling, MatchedWords(labelling, together))
-    # Same topic: (0, 1) at 2 + 1 pairs of positions, (2, 3) at 1. Others: (0, 2) at 1 + 1, (0, 3) and (1, 2) at 1.
-    assert (found.same[0], found.different[0]) == pytest.approx((4 / 2, 4 / 4))
-
-
 def test_attention_that_follows_co_occurrence_alone_is_no_topic_effect_once_matched() -> None:
     draw = np.random.default_rng(9)
     words, labelling = topical_passages(draw, 100)
@@ -131,29 +120,24 @@ def test_attention_that_follows_co_occurrence_alone_is_no_topic_effect_once_matc
     assert low is not None
     assert high is not None
     assert low < 1 < high
-    balance = matched_co_occurrence(table, table, labelling, fine)
+    balance = balance_of(table, labelling, fine)
     assert abs(balance.same[0] / balance.different[0] - 1) < 0.1
-    of_words = matched_word_co_occurrence(table, labelling, MatchedWords(labelling, fine))
+    of_words = over_words(labelling, fine, counts)
     assert abs(of_words.same[0] / of_words.different[0] - 1) < 0.1
     # The control: with all pairs of 16 co-occurrences and more in one bin, what is left of them looks like topics.
-    capped = Strata(np.where(counts > 0, np.clip(np.floor(np.log2(np.maximum(counts, 1))) + 2, 0, 6), 0).astype(int), 7)
+    capped = one_level(
+        np.where(counts > 0, np.clip(np.floor(np.log2(np.maximum(counts, 1))) + 2, 0, 6), 0).astype(int), 7
+    )
     low, _ = matched_ratio(words, attention, labelling, capped)
     assert low is not None
     assert low > 1
-    coarse = matched_co_occurrence(table, table, labelling, capped)
+    coarse = balance_of(table, labelling, capped)
     assert coarse.same[0] / coarse.different[0] > 1.2
     # And what topics have beside is not matched away.
     same = labelling.shares(words[:, early].ravel(), words[:, late].ravel()).reshape(100, 1, -1)
     low, _ = matched_ratio(words, attention * np.where(same, 1.2, 1.0), labelling, fine)
     assert low is not None
     assert low > 1.1
-
-
-def test_distance_is_part_of_a_cell() -> None:
-    strata = Strata(np.array([[0, 1], [1, 0]]), 2, distances=(2, 5))
-    first, second = np.array([0, 0, 0, 0, 1]), np.array([1, 1, 1, 0, 0])
-    assert strata.cells(first, second, np.array([1, 2, 3, 6, 9])).tolist() == [3, 3, 4, 2, 5]
-    assert strata.size == 6
 
 
 def test_matching_removes_what_it_matches_on_and_keeps_what_it_does_not() -> None:
@@ -180,9 +164,9 @@ def test_cells_without_a_match_are_left_out_and_said_so() -> None:
     assert np.isnan(nothing.same[0])
 
 
-def matched_over(labelling: Labelling, strata: Strata, products: np.ndarray) -> MatchedSimilarity:
-    kept = np.ix_(labelling.kept, labelling.kept)
-    return matched_similarity([MatchedWords(labelling, strata).averages(products[kept])], [labelling])
+def matched_over(labelling: Labelling, strata: Strata, products: np.ndarray) -> Any:
+    found = over_words(labelling, strata, products)
+    return matched_similarity([found], [labelling], [found])
 
 
 def test_matched_similarity_equals_a_loop_over_pairs() -> None:
@@ -191,7 +175,7 @@ def test_matched_similarity_equals_a_loop_over_pairs() -> None:
     vectors = draw.normal(size=(WORDS, 4))
     products = vectors @ vectors.T
     stratum = draw.integers(3, size=(WORDS, WORDS))
-    strata = Strata(np.maximum(stratum, stratum.T), 3)
+    strata = one_level(np.maximum(stratum, stratum.T), 3)
     cells: dict[int, tuple[list[float], list[float]]] = {each: ([], []) for each in range(3)}
     for i in range(WORDS):
         for j in range(i):
@@ -213,12 +197,12 @@ def test_the_jackknife_leaves_each_topics_words_out_in_turn() -> None:
     vectors = draw.normal(size=(30, 4)) + draw.normal(size=(6, 4))[topic]
     products = vectors @ vectors.T
     stratum = draw.integers(2, size=(30, 30))
-    strata = Strata(np.maximum(stratum, stratum.T), 2)
+    strata = one_level(np.maximum(stratum, stratum.T), 2)
     found = matched_over(labelling, strata, products)
     without = []
     for left_out in range(6):
         rest = np.flatnonzero(topic != left_out)
-        part = Strata(strata.pair_bins[np.ix_(rest, rest)], 2)
+        part = one_level(strata.pair_bins[np.ix_(rest, rest)], 2)
         smaller = matched_over(Labelling(labelling.membership[rest]), part, products[np.ix_(rest, rest)])
         without.append(smaller.same - smaller.different)
     expected = jackknife_interval(found.difference, np.array(without))
@@ -232,18 +216,23 @@ def test_matched_similarity_averages_lda_seeds_and_leaves_out_a_topic_with_its_p
     topic = np.repeat(np.arange(6), 5)
     vectors = draw.normal(size=(30, 4)) + draw.normal(size=(6, 4))[topic]
     products = vectors @ vectors.T
-    strata = Strata(np.zeros((30, 30), dtype=np.uint8), 1)
+    strata = one_level(np.zeros((30, 30), dtype=np.uint8), 1)
     # The same topics under other numbers, and topics that share no more than chance has it.
     numbers = draw.permutation(6)
     first, same, other = (
         Labelling(each[:, None] == np.arange(6)) for each in (topic, numbers[topic], draw.permutation(topic))
     )
-    found = {each: MatchedWords(each, strata).averages(products) for each in (first, same, other)}
+    found = {each: over_words(each, strata, products) for each in (first, same, other)}
+
+    def seeds_of(*labellings: Labelling) -> Any:
+        averages = [found[each] for each in labellings]
+        return matched_similarity(averages, labellings, averages)
+
     alone = matched_over(first, strata, products)
-    again = matched_similarity([found[first], found[same]], [first, same])
+    again = seeds_of(first, same)
     assert width(again) == pytest.approx(width(alone))
     assert again.difference == pytest.approx(alone.difference)
-    mixed = matched_similarity([found[first], found[other]], [first, other])
+    mixed = seeds_of(first, other)
     second = matched_over(other, strata, products)
     assert mixed.difference == pytest.approx((alone.difference + second.difference) / 2)
     between = (alone.difference - second.difference) ** 2 / 2 / 2
@@ -307,7 +296,7 @@ class World:
 
     def shuffled(self, draw: np.random.Generator) -> Labelling:
         """Topics exchanged among words of like frequency: nothing is there."""
-        [order] = stratified_orders(self.labelling(), self.stratum, 1, generator=draw)
+        [[order]] = stratified_orders(self.labelling(), self.stratum, 1, generator=draw)
         return self.labelling(self.topic[order])
 
 
@@ -328,7 +317,7 @@ def test_permuted_matched_ratios_are_those_of_passages_with_relabelled_words(sev
     found = attention_tests(
         pairs, labelling, world.stratum, world.strata, permutations, generator=np.random.default_rng(1)
     )
-    orders = stratified_orders(labelling, world.stratum, permutations, generator=np.random.default_rng(1))
+    [orders] = stratified_orders(labelling, world.stratum, permutations, generator=np.random.default_rng(1))
     expected, every = [], []
     for order in [*orders, np.arange(WORLD_WORDS)]:
         totals = replicates_of(world.shard(Labelling(member[np.argsort(order)])))
@@ -338,12 +327,12 @@ def test_permuted_matched_ratios_are_those_of_passages_with_relabelled_words(sev
     assert found.matched == permutation_p(expected[-1], np.array(expected[:-1]))
     assert [*found.every.permuted, found.every.observed] == pytest.approx(every, rel=1e-9)
     assert found.every.p == permutation_p(every[-1], np.array(every[:-1]))
-    # The control: with all distances in one cell p is another.
-    coarse = Strata(world.strata.pair_bins, world.strata.bins, world.strata.level, world.strata.levels, ())
-    whole = pairs.over_bins()
-    arguments = (whole, labelling, world.stratum, coarse, 999)
-    fine = (pairs, labelling, world.stratum, world.strata, 999)
-    ps = [attention_tests(*each, generator=np.random.default_rng(2)).matched for each in (arguments, fine)]
+    # The control: with all pairs in one stratum p is another.
+    coarse = one_level(np.zeros_like(world.strata.pair_bins), 1)
+    ps = [
+        attention_tests(pairs, labelling, world.stratum, each, 999, generator=np.random.default_rng(2)).matched
+        for each in (coarse, world.strata)
+    ]
     assert ps[0] != ps[1]
 
 
@@ -360,16 +349,13 @@ def shuffled_p_values(trials: int, permutations: int, seed: int) -> np.ndarray:
     )
 
 
-def test_shuffled_topics_give_uniform_p_of_the_matched_ratio() -> None:
-    check_uniform(shuffled_p_values(120, 99, seed=4), 99)
+@pytest.mark.parametrize(("trials", "permutations"), [(100, 99), pytest.param(400, 199, marks=pytest.mark.slow)])
+def test_shuffled_topics_give_uniform_p_of_the_matched_ratio(trials: int, permutations: int) -> None:
+    check_uniform(shuffled_p_values(trials, permutations, seed=trials), permutations)
 
 
-@pytest.mark.slow
-def test_400_shuffled_topics_give_uniform_p_of_the_matched_ratio() -> None:
-    check_uniform(shuffled_p_values(400, 199, seed=5), 199)
-
-
-def check_interval(trials: int, *, topics: int) -> None:
+@pytest.mark.parametrize("trials", [12, pytest.param(200, marks=pytest.mark.slow)])
+def test_an_interval_with_topics_left_out_holds_where_one_over_articles_does_not(trials: int) -> None:
     """Attention knows of co-occurrence alone: the interval keeps 1 inside, one over articles alone does not.
 
     Nor would the permutations do alone: where topics shape co-occurrence, same-topic pairs are in sparser cells than
@@ -377,11 +363,11 @@ def check_interval(trials: int, *, topics: int) -> None:
     """
     missed, missed_over_articles = 0, 0
     for seed in range(trials):
-        world = World(1000 + seed, topics=topics, articles=80)
+        world = World(1000 + seed, topics=15, articles=80)
         labelling = world.labelling()
         shard = world.shard(labelling)
         matched = replicates_of(shard, 200).matched(0)
-        alone = contrast(matched.same, matched.different)
+        alone = of_attention(matched.same, matched.different)
         without = matched_without_topics(shard.pairs, labelling, world.strata)
         found = with_topics(alone, matched.same, matched.different, [without], [labelling])
         assert None not in (alone.low, alone.high, found.low, found.high)
@@ -390,15 +376,6 @@ def check_interval(trials: int, *, topics: int) -> None:
     error = np.sqrt(0.05 * 0.95 / trials)
     assert missed / trials < 0.05 + 5 * error
     assert missed_over_articles / trials > 0.05 + 5 * error
-
-
-def test_an_interval_with_topics_left_out_holds_where_one_over_articles_does_not() -> None:
-    check_interval(16, topics=15)
-
-
-@pytest.mark.slow
-def test_an_interval_with_topics_left_out_holds_in_200_worlds() -> None:
-    check_interval(200, topics=15)
 
 
 def test_leaving_a_topic_out_is_what_passages_without_its_words_give() -> None:
@@ -421,7 +398,7 @@ def test_the_interval_adds_the_variances_of_replicates_and_of_topics() -> None:
     shard = world.shard(labelling)
     matched = replicates_of(shard, 100).matched(0)
     without = matched_without_topics(shard.pairs, labelling, world.strata)
-    alone = contrast(matched.same, matched.different)
+    alone = of_attention(matched.same, matched.different)
     found = with_topics(alone, matched.same, matched.different, [without], [labelling])
     left = np.log(without.same / without.different)[1:]
     jackknife = (TOPICS - 1) / TOPICS * ((left - left.mean()) ** 2).sum()
@@ -451,75 +428,30 @@ def test_topics_that_attention_has_beside_co_occurrence_are_found_and_shuffled_o
     assert np.median(shuffled) > 0.05
 
 
-def test_without_a_cell_that_has_both_kinds_there_is_no_p() -> None:
-    world = World(8, articles=4)
-    alone = Labelling(np.ones((WORLD_WORDS, 1), dtype=bool))
-    tests = attention_tests(
-        world.shard(alone).pairs, alone, world.stratum, world.strata, 9, generator=np.random.default_rng(0)
-    )
-    assert np.isnan(tests.matched)
-
-
 LEFT_OUT, REPLICATES = 5, 200
 LABELLING = Labelling(np.repeat(np.eye(LEFT_OUT, dtype=bool), 3, axis=0))
 
 
-def random_averages(seed: int = 0) -> tuple[np.ndarray, np.ndarray, Matched]:
-    """Averages of the sample and its replicates, and with each topic left out."""
-    draw = np.random.default_rng(seed)
+def test_replicates_without_pairs_are_left_out_up_to_half_of_them() -> None:
+    draw = np.random.default_rng(0)
     same, different = (mean * np.exp(0.1 * draw.normal(size=1 + REPLICATES)) for mean in (3.0, 2.0))
     left = [mean * np.exp(0.1 * draw.normal(size=1 + LEFT_OUT)) for mean in (3.0, 2.0)]
-    return same, different, Matched(left[0], left[1], np.ones(1 + LEFT_OUT))
+    without = Matched(left[0], left[1], np.ones(1 + LEFT_OUT))
 
+    def ends(one: np.ndarray, other: np.ndarray) -> list[float | None]:
+        found = with_topics(of_attention(one, other), one, other, [without], [LABELLING])
+        return [found.low, found.high, found.difference_low, found.difference_high]
 
-def compared_with_topics(same: np.ndarray, different: np.ndarray, without: Matched) -> Contrast:
-    return with_topics(contrast(same, different), same, different, [without], [LABELLING])
-
-
-def ends(of: Contrast) -> tuple[float | None, ...]:
-    return of.low, of.high, of.difference_low, of.difference_high
-
-
-@pytest.mark.parametrize("gone", [1, 30, REPLICATES // 2])
-def test_replicates_without_pairs_are_left_out_and_counted(gone: int) -> None:
-    same, different, without = random_averages()
-    fewer = compared_with_topics(same[: REPLICATES + 1 - gone], different[: REPLICATES + 1 - gone], without)
-    one_side = np.append(same[:-gone], np.full(gone, np.nan))
-    other_side = np.append(different[:-gone], np.full(gone, np.nan))
-    for one, other in ((one_side, different), (same, other_side), (one_side, other_side)):
-        compared = compared_with_topics(one, other, without)
-        assert None not in ends(compared)
-        assert ends(compared) == ends(fewer)
-        assert compared.replicates_left_out == gone
-        assert compared.ratio_note == f"{gone} of {REPLICATES} replicates have no pair and are left out of the interval"
-    # The control: with all of them the interval is another, and no replicate is reported as left out.
-    whole = compared_with_topics(same, different, without)
-    assert ends(whole) != ends(fewer)
-    assert (whole.replicates_left_out, whole.ratio_note) == (0, None)
-
-
-def test_if_over_half_of_the_replicates_are_left_out_there_is_no_interval() -> None:
-    same, different, without = random_averages()
-    for gone, there in ((REPLICATES // 2, True), (REPLICATES // 2 + 1, False)):
-        fewer = np.append(same[:-gone], np.full(gone, np.nan))
-        compared = compared_with_topics(fewer, different, without)
-        assert [end is not None for end in ends(compared)] == [there] * 4
-        assert ("too many for an interval" in str(compared.ratio_note)) != there
-        assert compared.replicates_left_out == gone
-
-
-def test_a_sample_without_pairs_or_a_single_replicate_has_no_interval() -> None:
-    same, different, without = random_averages()
-    empty = np.append(np.nan, same[1:])
-    assert ends(compared_with_topics(empty, different, without)) == (None,) * 4
-    assert ends(compared_with_topics(same[:2], different[:2], without)) == (None,) * 4
-    # The control: two replicates have a variance.
-    assert None not in ends(compared_with_topics(same[:3], different[:3], without))
-
-
-def test_a_replicate_whose_logarithm_is_infinite_leaves_the_ratio_without_an_interval() -> None:
-    same, different, without = random_averages()
+    for gone in (1, REPLICATES // 2, REPLICATES // 2 + 1):
+        gaps = np.append(same[:-gone], np.full(gone, np.nan))
+        assert of_attention(gaps, different).replicates_left_out == gone
+        fewer = ends(same[: REPLICATES + 1 - gone], different[: REPLICATES + 1 - gone])
+        assert ends(gaps, different) == (fewer if gone <= REPLICATES // 2 else [None] * 4)
+    # The control: with all of them the interval is another.
+    assert None not in ends(same, different) != fewer
+    # A sample without pairs, or a single replicate, has no interval; two have a variance.
+    assert ends(np.append(np.nan, same[1:]), different) == ends(same[:2], different[:2]) == [None] * 4
+    assert None not in ends(same[:3], different[:3])
+    # A replicate whose logarithm is infinite leaves the ratio without an interval.
     same[7] = 0.0
-    compared = compared_with_topics(same, different, without)
-    assert (compared.low, compared.high, compared.replicates_left_out) == (None, None, 0)
-    assert None not in (compared.difference_low, compared.difference_high)
+    assert [end is None for end in ends(same, different)] == [True, True, False, False]

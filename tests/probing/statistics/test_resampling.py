@@ -7,14 +7,19 @@ import pytest
 
 from topicscope.probing.statistics import attention
 from topicscope.probing.statistics.attention import SUMS, AttentionTotals, ShardSums
+from topicscope.probing.statistics.labelling import Labelling, TopicDraws
 from topicscope.probing.statistics.pairs import PairTable
 from topicscope.probing.statistics.resampling import (
+    Comparable,
     SeedDraws,
     auc_of_histograms,
+    compared,
     contrast,
     percentile_interval,
     poisson_weights,
 )
+from topicscope.probing.statistics.similarity import Similarities, prepared, similarity_tests
+from topicscope.records import PairedRow
 
 SHAPE = (1, 3, 2, 2)
 
@@ -24,7 +29,7 @@ def articles(draw: np.random.Generator, count: int, *, ratio: float = 1.5) -> Sh
     counts = draw.integers(20, 200, size=(count, 1, 3)).astype(np.float64)
     level = 0.01 * draw.lognormal(0, 0.4, size=(count, 1, 1)) * np.array([3.0, ratio, 1.0])
     sums = (counts * level)[..., None, None] * draw.lognormal(0, 0.1, size=(count, *SHAPE))
-    shapes = ((0, 2, 0), (0, 2, 0), (0, 2, 5, 2, 2), (0, 2, 5), (1, 2, 0, 4), (1, 2))
+    shapes = ((0, 2, 0), (0, 2, 0), (0, 2, 5, 2, 2), (0, 2, 5))
     empty = {name: np.zeros((count, *shape)) for name, shape in zip(SUMS[3:], shapes, strict=True)}
     histograms = draw.integers(1, 9, size=(count, 1, 3, 5)).astype(np.float64)
     examples, heads = np.full((*SHAPE[2:], 1, 3), np.nan), np.zeros(SHAPE[2:])
@@ -93,7 +98,7 @@ def test_an_interval_is_the_middle_95_per_cent_of_the_replicates_that_have_a_num
 
 def test_the_interval_covers_the_ratio_where_one_over_pairs_would_not() -> None:
     draw = np.random.default_rng(2)
-    trials, covered, naive = 150, 0, 0
+    trials, covered, naive = 80, 0, 0
     for trial in range(trials):
         sums = articles(draw, 60)
         averages = replicates_of(sums, replicates=300, seed=trial).averages(0).mean(axis=(2, 3))
@@ -133,6 +138,9 @@ def test_a_ratio_that_is_null_for_want_of_pairs_says_so() -> None:
         assert (gap.ratio, gap.low, gap.high, gap.difference_low) == (0.5, None, None, None)
         assert gap.ratio_note == "2 of 2 replicates have no pair: too many for an interval"
         assert gap.replicates_left_out == 2
+    # The control: half of them are enough.
+    half = contrast(np.append(same, np.nan), np.append(different, 2.0))
+    assert (half.low is not None, half.replicates_left_out) == (True, 1)
 
 
 def test_intervals_are_over_the_replicates_that_have_pairs_of_both_kinds() -> None:
@@ -154,22 +162,6 @@ def test_intervals_are_over_the_replicates_that_have_pairs_of_both_kinds() -> No
     whole = contrast(np.nan_to_num(same, nan=3.0), np.nan_to_num(different, nan=1.0), auc=auc)
     assert whole.replicates_left_out == 0
     assert whole.auc_low != found.auc_low
-
-
-def test_replicates_without_pairs_are_left_out_and_counted_up_to_half() -> None:
-    draw = np.random.default_rng(8)
-    same, different = 1 + 0.1 * draw.normal(size=(2, 201))
-    whole = contrast(same, different)
-    for missing in (99, 101):
-        gaps = different.copy()
-        gaps[1 : 1 + missing] = np.nan
-        found = contrast(same, gaps)
-        assert found.ratio == whole.ratio
-        assert (found.ratio_note or "").startswith(f"{missing} of 200 replicates have no pair")
-        assert (found.low is None) == (found.difference_low is None) == (missing > 100)
-    gaps[1:100], gaps[100:] = np.nan, different[100:]
-    ends = np.quantile((same / different)[100:], [0.025, 0.975])
-    assert (contrast(same, gaps).low, contrast(same, gaps).high) == pytest.approx(tuple(ends))
 
 
 def test_a_replicate_whose_denominator_crosses_0_is_in_the_upper_tail() -> None:
@@ -220,3 +212,67 @@ def test_seeds_widen_the_interval_by_their_own_spread() -> None:
     # The variance of a sample variance of 2,000 normal numbers.
     assert abs(found[1:].var() - expected) < 5 * expected * np.sqrt(2 / 2000)
     assert shared[1:].var() < expected / 5
+
+
+# Two models.
+
+WORDS, TOPICS, WIDTH = 80, 8, 16
+LABELS = Labelling(np.arange(WORDS)[:, None] % TOPICS == np.arange(TOPICS))
+DRAWS = TopicDraws.draw(LABELS, 100, generator=np.random.default_rng(0)).weights(LABELS)
+ABOUT = PairedRow(model="one", against="other", assignment="one", measure="cosine")
+
+
+def model(draw: np.random.Generator, topical: float = 0.0, common: float = 1.0) -> Comparable:
+    """Cosines of embeddings as they are initialised, with a part that words of one topic share, and one that all do.
+
+    The draws and the permutations are those of every other model.
+    """
+    own, shared = draw.normal(size=(WORDS, WIDTH)), draw.normal(size=(TOPICS, WIDTH))
+    ready = prepared(own + topical * shared[np.arange(WORDS) % TOPICS] + common, "cosine")
+    similarities, stratum = Similarities(LABELS, DRAWS), np.zeros(WORDS, dtype=np.int64)
+    similarities.add(ready @ ready.T)
+    averages = similarities.averages()
+    [test] = similarity_tests([ready @ ready.T], LABELS, stratum, 99, generator=np.random.default_rng(1))
+    permuted = np.append(test.observed, test.permuted)
+    return Comparable(averages.same[0], averages.different[0], averages.auc[0], permuted)
+
+
+def test_a_model_with_more_topic_structure_is_told_from_one_with_less_and_not_from_itself() -> None:
+    draw = np.random.default_rng(5)
+    more, less = model(draw, 1.2), model(draw, 0.3)
+    found, turned, itself = (compared(*pair, ABOUT) for pair in ((more, less), (less, more), (more, more)))
+    assert found.p == turned.p == pytest.approx(0.01)
+    assert found.difference_low is not None
+    assert found.difference_low > 0
+    assert found.low is not None
+    assert found.low > 1
+    one, other = (contrast(each.same, each.different).ratio for each in (more, less))
+    assert one is not None
+    assert other is not None
+    assert found.ratio_of_ratios == pytest.approx(one / other)
+    # The other way round it is the other way round.
+    assert turned.difference == pytest.approx(-(found.difference or 0))
+    assert turned.difference_high == pytest.approx(-found.difference_low)
+    assert (itself.p, itself.difference) == (1, 0)
+    assert itself.ratio_of_ratios == pytest.approx(1)
+
+
+def test_ratios_are_compared_only_where_both_models_have_one() -> None:
+    draw = np.random.default_rng(7)
+    # Without the part that all words share, cosines of different topics are about 0, and their ratio may be anything.
+    topical, centred = model(draw, 1.2), model(draw, common=0.0)
+    assert contrast(centred.same, centred.different).ratio is None
+    for found in (compared(topical, centred, ABOUT), compared(centred, topical, ABOUT)):
+        assert (found.ratio_of_ratios, found.low, found.high) == (None, None, None)
+        assert found.difference is not None
+    assert compared(topical, topical, ABOUT).ratio_of_ratios is not None
+
+
+@pytest.mark.parametrize("trials", [100, pytest.param(1_000, marks=pytest.mark.slow)])
+def test_two_independent_untrained_models_are_told_apart_in_five_per_cent_of_the_cases(trials: int) -> None:
+    draw = np.random.default_rng(8)
+    p = [compared(model(draw), model(draw), ABOUT).p or 0 for _ in range(trials)]
+    assert abs(np.mean(np.array(p) <= 0.05) - 0.05) < 3 * np.sqrt(0.05 * 0.95 / trials)
+    # The control: a trained one is told from an untrained one nearly always.
+    p = [compared(model(draw, 0.8), model(draw), ABOUT).p or 0 for _ in range(20)]
+    assert np.mean(np.array(p) <= 0.05) > 0.9

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import logsumexp
 
 from support.wasm import Core, Setting
-from topicscope.paper.robustness import overlapping_topics
+from topicscope.papers.topic_structure.experiments import overlapping_topics
 from topicscope.synthetic.documents import Bags
 from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
@@ -60,7 +60,9 @@ def losses(matrix: np.ndarray, bags: Bags, loss: int) -> np.ndarray:
 def assert_is_as_good(entries: np.ndarray, best: np.ndarray, setting: Setting) -> None:
     """Two optima, each found on documents of its own, are equally good on others, within five standard errors."""
     bags = sample(setting, 1)
-    mine = CrossEntropyOptimum(*np.append(entries, 0.0).tolist()).matrix(setting.topics, setting.words)
+    *classes, row, mask = entries.tolist()
+    found = CrossEntropyOptimum(*classes, mask_row=row, mask_mask=mask, objective=0.0)
+    mine = found.matrix(setting.topics, setting.words)
     excess = losses(mine, bags, setting.loss) - losses(best, bags, setting.loss)
     ridge = setting.l2 * (np.vdot(mine, mine) - np.vdot(best, best))
     assert abs(excess.mean() + ridge) <= 5 * excess.std() / np.sqrt(DOCUMENTS)

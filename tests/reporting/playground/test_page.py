@@ -10,6 +10,7 @@ import pytest
 from support.browser import Browser, require_browser
 from support.wasm import Core, Setting
 from topicscope.commands.playground import page_settings, playground
+from topicscope.measure.run import read_run
 from topicscope.reporting.page import write_report
 from topicscope.reporting.playground import playground as section
 from topicscope.settings.toml import load_settings
@@ -90,11 +91,12 @@ def test_it_trains_as_it_opens_and_to_the_bit_as_elsewhere(page: Page) -> None:
     assert_quiet(page)
 
 
+@pytest.mark.slow
 def test_settings_are_changed_while_it_runs_and_kept_in_the_address(page: Page) -> None:
     page.open()
     page.reset(topics=6, words=5, sampler="topics", per_document=3)
-    page.call("run")
     before = page.until(20)
+    page.call("run")
     assert page.call("set", {"mask": 0.3, "keep": 0.2})["problems"] == []
     assert page.state["step"] >= 20
     assert page.state["theory"]["optimum"] != before["theory"]["optimum"]
@@ -117,6 +119,7 @@ BAD_ADDRESSES = {
 }
 
 
+@pytest.mark.slow
 def test_a_bad_address_is_told_and_defaults_are_taken(page: Page) -> None:
     page.open(next(iter(BAD_ADDRESSES)))
     for hash_, sentence in BAD_ADDRESSES.items():
@@ -127,20 +130,31 @@ def test_a_bad_address_is_told_and_defaults_are_taken(page: Page) -> None:
     assert_quiet(page)
 
 
-def test_a_slider_stops_where_a_browser_would_be_too_slow(page: Page) -> None:
+@pytest.mark.slow
+def test_sliders_stop_where_a_browser_would_be_too_slow_or_settings_do_not_go_together(page: Page) -> None:
+    def slide(name: str, value: float) -> Any:
+        page.chromium.value(
+            f"(() => {{ const slider = document.getElementById('playground-{name}'); slider.value = {value};"
+            " slider.dispatchEvent(new Event('input')); })()"
+        )
+        return page.state
+
     page.open()
-    page.chromium.value(
-        "(() => { const slider = document.getElementById('playground-topics'); slider.value = 64;"
-        " slider.dispatchEvent(new Event('input')); })()"
-    )
+    assert "T·v may be at most 256" in slide("topics", 64)["problems"][0]
     assert page.state["settings"]["topics"] == 25
-    assert "T·v may be at most 256" in page.state["problems"][0]
-    assert page.call("set", {"words": 500})["problems"] == [
-        "words = 500 is not allowed: give a whole number from 1 to 64."
+    # What belongs together moves along.
+    assert slide("shortest", 300)["settings"]["longest"] == 300
+    assert slide("keep", 1.0)["settings"]["random"] == 0
+    assert slide("per_document", 25)["problems"] == []
+    assert slide("topics", 5)["settings"]["per_document"] == 5
+    refused = {"words": 500}, {"no_such": 1}
+    assert [page.call("set", each)["problems"] for each in refused] == [
+        ["words = 500 is not allowed: give a whole number from 1 to 64."],
+        ["no_such is not a setting of the playground."],
     ]
-    assert page.call("set", {"no_such": 1})["problems"] == ["no_such is not a setting of the playground."]
 
 
+@pytest.mark.slow
 def test_it_pauses_in_a_hidden_tab_and_goes_on_when_it_is_seen_again(page: Page) -> None:
     page.open()
     page.reset(parts="all", l2=0.0)
@@ -164,6 +178,7 @@ def test_it_pauses_in_a_hidden_tab_and_goes_on_when_it_is_seen_again(page: Page)
     page.call("pause")
 
 
+@pytest.mark.slow
 def test_it_can_be_used_by_keyboard_and_on_a_phone(page: Page) -> None:
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
@@ -198,6 +213,7 @@ def shown_text(page: Page) -> str:
     return str(page.chromium.value("document.querySelector('.playground').innerText"))
 
 
+@pytest.mark.slow
 def test_theory_that_takes_a_while_comes_for_the_cross_entropy_and_adam_too(page: Page) -> None:
     page.open()
     small = {"topics": 3, "words": 2, "shortest": 20, "longest": 30}
@@ -225,6 +241,7 @@ def test_theory_that_takes_a_while_comes_for_the_cross_entropy_and_adam_too(page
     assert_quiet(page)
 
 
+@pytest.mark.slow
 def test_where_there_is_no_theory_the_page_says_why(page: Page) -> None:
     page.open()
     page.reset(topics=4, words=3, parts="all", overlap=0.3)
@@ -269,7 +286,7 @@ def test_the_saved_settings_are_run_by_train_and_open_the_same_page(
     found = page_settings(loaded)
     assert {name: found[name] for name in state} == pytest.approx(state)
     run = train(_short(loaded), tmp_path / "run")
-    assert run.metrics()[-1]["step"] == 2
+    assert read_run(run.path).steps[-1] == 2
 
 
 def _short(settings: Any) -> Any:
@@ -278,9 +295,9 @@ def _short(settings: Any) -> Any:
     return replace(settings, training=replace(settings.training, steps=2, validation_documents=2, batch=2))
 
 
-def test_the_playground_adds_less_than_300_kb_to_a_page() -> None:
+def test_the_playground_adds_less_than_230_kb_to_a_page() -> None:
     part = section()
-    assert sum(len(text.encode()) for text in (part.html, part.script, part.style, part.wasm)) < 300_000
+    assert sum(len(text.encode()) for text in (part.html, part.kit, part.script, part.style, part.wasm)) < 230_000
 
 
 @pytest.mark.slow
@@ -309,74 +326,67 @@ def _topic_ratio(state: Any) -> float:
     return float(state["attention"]["same_topic"] / state["attention"]["different_topic"])
 
 
-def _shown(page: Page, scene: str) -> Any:
-    page.call("show", scene)
-    page.wait(f"{API}.state().scene === '{scene}' && {API}.state().step > 0 && !{API}.state().running")
-    return page.state
-
-
-@pytest.mark.slow
-def test_figure_2_comes_to_rest_at_the_finite_document_optimum(page: Page) -> None:
-    page.open()
-    state = _shown(page, "figure2")
+def figure_2_comes_to_rest_at_the_finite_document_optimum(page: Page, state: Any) -> None:
     assert _is_at_the_optimum(state)
     assert 1.7 < state["value"]["same_word"] / state["value"]["same_topic"] < 2.4
     assert abs(state["value"]["same_word"] - state["theory"]["theorem"]["same_word"]) > 0.5 * _contrast(state["value"])
     page.wait(f"{API}.state().floor !== null")
     mean, low, high = page.state["floor"]["squared"]
     assert low < mean < high < state["theory"]["optimum"]["loss"]
-    assert_quiet(page)
 
 
-@pytest.mark.slow
-def test_two_stages_come_one_after_the_other(page: Page) -> None:
-    page.open()
-    state = _shown(page, "stages")
-    assert state["take_off"] is not None
+def two_stages_come_one_after_the_other(page: Page, state: Any) -> None:
     assert state["take_off"]["gain"] > 2 / 3
     assert _topic_ratio(state) > 1.3
 
 
-@pytest.mark.slow
-def test_attention_takes_off_at_the_dashed_line(page: Page) -> None:
-    page.open()
-    state = _shown(page, "predicted")
-    foretold = state["prediction"]
-    assert foretold["low"] <= foretold["high"]
-    assert state["take_off"]["step"] == pytest.approx((foretold["low"] + foretold["high"]) / 2, rel=0.1)
+def attention_takes_off_at_the_dashed_line(page: Page, state: Any) -> None:
+    page.wait(f"{API}.state().prediction !== null")
+    low, high = page.state["prediction"]["low"], page.state["prediction"]["high"]
+    assert low <= high
+    assert state["take_off"]["step"] == pytest.approx((low + high) / 2, rel=0.1)
 
 
-@pytest.mark.slow
-def test_without_kept_words_attention_never_learns_topics(page: Page) -> None:
-    page.open()
-    state = _shown(page, "never")
+def without_kept_words_attention_never_learns_topics(page: Page, state: Any) -> None:
     assert 0.9 < _topic_ratio(state) < 1.1
     assert state["theory"]["landscape"]["alpha"] == pytest.approx(1.0, abs=1e-6)
     page.call("set", {"keep": 0.1})
     assert _topic_ratio(page.until(3_000)) > 2
 
 
-@pytest.mark.slow
-def test_sgd_passes_theorem_2_before_the_diagonal(page: Page) -> None:
-    page.open()
-    page.call("show", "sgd")
-    page.call("pause")
+def sgd_passes_theorem_2_before_the_diagonal(page: Page, state: Any) -> None:
+    assert state["value"]["same_word"] > 1.6 * state["value"]["same_topic"]
     page.call("restart")
     page.wait(f"{API}.state().step === 0")
     early = page.until(100)
     block = early["theory"]["theorem"]["same_topic"]
     assert early["value"]["same_word"] == pytest.approx(block, rel=0.15)
     assert early["value"]["same_topic"] == pytest.approx(block, rel=0.15)
-    late = page.until(3_000)
-    assert late["value"]["same_word"] > 1.6 * late["value"]["same_topic"]
+
+
+def overlapping_topics_form_blocks_that_explain_less(page: Page, state: Any) -> None:
+    assert _is_at_the_optimum(state)
+    assert _contrast(state["value"]) > 0.05
+    assert state["floor"] is None
+    page.call("set", {"overlap": 0.0})
+    assert 1 - state["theory"]["optimum"]["loss"] < 0.5 * (1 - page.state["theory"]["optimum"]["loss"])
+
+
+SCENES = {
+    "figure2": figure_2_comes_to_rest_at_the_finite_document_optimum,
+    "stages": two_stages_come_one_after_the_other,
+    "predicted": attention_takes_off_at_the_dashed_line,
+    "never": without_kept_words_attention_never_learns_topics,
+    "sgd": sgd_passes_theorem_2_before_the_diagonal,
+    "overlap": overlapping_topics_form_blocks_that_explain_less,
+}
 
 
 @pytest.mark.slow
-def test_overlapping_topics_form_blocks_that_explain_less(page: Page) -> None:
+@pytest.mark.parametrize("scene", SCENES)
+def test_a_scene_shows_what_its_caption_says(page: Page, scene: str) -> None:
     page.open()
-    disjoint = page.state["theory"]["optimum"]["loss"]
-    state = _shown(page, "overlap")
-    assert _is_at_the_optimum(state)
-    assert _contrast(state["value"]) > 0.05
-    assert 1 - state["theory"]["optimum"]["loss"] < 0.5 * (1 - disjoint)
-    assert state["floor"] is None
+    page.call("show", scene)
+    page.wait(f"{API}.state().scene === '{scene}' && {API}.state().step > 0 && !{API}.state().running")
+    SCENES[scene](page, page.state)
+    assert_quiet(page)

@@ -18,12 +18,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Int32, Integer
-from safetensors.numpy import load, save
 from scipy import sparse
 
-from topicscope.probing.statistics.hidden import KINDS, HiddenSums
+from topicscope.probing.statistics.hidden import HiddenSums
 from topicscope.probing.statistics.labelling import CLASSES, DIFFERENT_TOPIC, SAME_TOPIC, Classes, Labelling
-from topicscope.probing.statistics.matching import DISTANCES, Matched, Strata, cells_by_labelling, matched_averages
+from topicscope.probing.statistics.matching import DISTANCES, Matched, Strata, cell_of, distance_bins, matched_averages
 from topicscope.probing.statistics.pairs import PairTable
 from topicscope.probing.statistics.permutation import false_discovery_rates, log_ratio, maximum_p, permutation_p
 from topicscope.probing.statistics.resampling import auc_of_histograms, poisson_weights
@@ -34,19 +33,7 @@ UNIFORM = 0.01
 STEPS_PER_DOUBLING, LOWEST_DOUBLING, HIGHEST_DOUBLING = 16, -6, 4
 BINS = STEPS_PER_DOUBLING * (HIGHEST_DOUBLING - LOWEST_DOUBLING) + 2
 # What is summed by article.
-SUMS = (
-    "sums",
-    "counts",
-    "histograms",
-    "matched_sums",
-    "matched_counts",
-    "distance_sums",
-    "distance_counts",
-    "within_sums",
-    "within_counts",
-)
-# An array whose share of nonzero numbers is below this is stored as these numbers and their places.
-SPARSE = 0.5
+SUMS = ("sums", "counts", "histograms", "matched_sums", "matched_counts", "distance_sums", "distance_counts")
 # How many of the pairs of words that a head connects most are kept as examples.
 EXAMPLES = 5
 # Passages whose candidates for examples are held before the best are chosen.
@@ -101,13 +88,13 @@ def passage_pairs(
     early, late = np.triu_indices(len(places), k=1)
     early, late = places[early], places[late]
     ways = [(late, early)] if causal else [(late, early), (early, late)]
-    found = np.empty((len(ways), len(attention), len(attention[0]), len(early)))
+    values = np.empty((len(ways), len(attention), len(attention[0]), len(early)))
     for way, (query, key) in enumerate(ways):
         for number, layer in enumerate(attention):
-            found[way, number] = layer[:, query, key]
-    found *= (late + 1) / 100 if causal else length / 100
-    both = np.moveaxis(found.sum(axis=0), -1, 0)
-    return PassagePairs(words[early], words[late], late - early, both, found.mean(axis=(1, 2)))
+            values[way, number] = layer[:, query, key]
+    values *= (late + 1) / 100 if causal else length / 100
+    both = np.moveaxis(values.sum(axis=0), -1, 0)
+    return PassagePairs(words[early], words[late], late - early, both, values.mean(axis=(1, 2)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +131,7 @@ class PermutedLabels:
 
     def same_topic(
         self, first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"]
-    ) -> tuple[Int[np.ndarray, " found"], Int[np.ndarray, " found"]]:
+    ) -> tuple[Int[np.ndarray, " match"], Int[np.ndarray, " match"]]:
         """Which pairs of kept words have a topic in common, and under which permutations: places of both."""
         words, count = self.labelling.words, len(self.order)
         if self.labelling.single:
@@ -191,10 +178,6 @@ class ShardSums:
     """Sums by bin of distance, of same- and then of different-topic pairs; for the labellings that are tested."""
 
     distance_counts: Float[np.ndarray, "article tested kind distance"]
-    within_sums: Float[np.ndarray, "article labelling kind state similarity"]
-    """Similarity of hidden states within passages, of same- and then of different-topic pairs."""
-
-    within_counts: Float[np.ndarray, "article labelling kind"]
     examples: Float[np.ndarray, "layer head example three"]
     """Same-topic pairs that a head connects most, each in one passage: attention and two words; NaN for none."""
 
@@ -209,52 +192,6 @@ class ShardSums:
     """How many queries that sum is over; 0 for a model that is not causal."""
 
     hidden: HiddenSums | None = None
-
-    def to_bytes(self) -> bytes:
-        """As a safetensors file, which preserves every bit; sums that are mostly 0 take little room."""
-        arrays = {name: getattr(self, name) for name in ("article", "examples", "sunk")}
-        for name in SUMS:
-            arrays |= _packed(name, getattr(self, name))
-        arrays |= {f"pair.{name}": getattr(self.pairs, name) for name in ("codes", "counts", "sums")}
-        for place, each in enumerate(self.permuted):
-            arrays |= {f"permuted.{place}.sums": each.sums, f"permuted.{place}.counts": each.counts}
-        if self.hidden:
-            arrays |= {f"hidden.{name}": array for name, array in vars(self.hidden).items()}
-        arrays["numbers"] = np.array([self.pairs.vocabulary, len(self.permuted), self.queries])
-        return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
-
-    @classmethod
-    def restore(cls, content: bytes) -> "ShardSums":
-        """What ``to_bytes`` wrote."""
-        arrays = load(content)
-        vocabulary, tested, queries = arrays["numbers"].tolist()
-        hidden = {name.removeprefix("hidden."): array for name, array in arrays.items() if name.startswith("hidden.")}
-        return cls(
-            **{name: arrays[name] for name in ("article", "examples", "sunk")},
-            **{name: _unpacked(name, arrays) for name in SUMS},
-            pairs=PairTable(vocabulary, *(arrays[f"pair.{name}"] for name in ("codes", "counts", "sums"))),
-            permuted=tuple(
-                PermutedSums(arrays[f"permuted.{place}.sums"], arrays[f"permuted.{place}.counts"])
-                for place in range(tested)
-            ),
-            queries=queries,
-            hidden=HiddenSums(**hidden) if hidden else None,
-        )
-
-
-def _packed(name: str, array: np.ndarray) -> dict[str, np.ndarray]:
-    places = np.flatnonzero(array)
-    if len(places) >= SPARSE * array.size:
-        return {name: array}
-    return {f"{name}.places": places, f"{name}.values": array.ravel()[places], f"{name}.shape": np.array(array.shape)}
-
-
-def _unpacked(name: str, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    if name in arrays:
-        return arrays[name]
-    found = np.zeros(arrays[f"{name}.shape"])
-    found.ravel()[arrays[f"{name}.places"]] = arrays[f"{name}.values"]
-    return found
 
 
 class PairAccumulator:
@@ -272,13 +209,13 @@ class PairAccumulator:
         *,
         permuted: Sequence[PermutedLabels] = (),
         strata: Sequence[Strata] = (),
-        states: int = 0,
     ) -> None:
-        """All labellings are over one vocabulary; ``states`` is the number of layers whose hidden states are summed."""
+        """All labellings are over one vocabulary."""
         self.labellings, self.permuted, self.strata = labellings, permuted, strata
         self.sunk, self.queries = np.zeros((layers, heads)), 0
         self._vocabulary, self._classes = len(labellings[0].membership), Classes(labellings)
-        by_class, cells = (len(labellings), len(CLASSES)), strata[0].size if strata else 0
+        self._levels = np.stack([each.level for each in strata]) if strata else None
+        by_class, cells = (len(labellings), len(CLASSES)), strata[0].cells if strata else 0
         self._shapes = {
             "sums": (*by_class, layers, heads),
             "counts": by_class,
@@ -287,8 +224,6 @@ class PairAccumulator:
             "matched_counts": (len(strata), 2, cells),
             "distance_sums": (len(permuted), 2, len(DISTANCES) + 1, layers, heads),
             "distance_counts": (len(permuted), 2, len(DISTANCES) + 1),
-            "within_sums": (len(labellings), 2, states, len(KINDS)),
-            "within_counts": (len(labellings), 2),
         }
         self._tested = [[each is one.labelling for each in labellings].index(True) for one in permuted]
         # Examples come from the labelling with the most words.
@@ -312,21 +247,22 @@ class PairAccumulator:
             self._articles[article] = {name: np.zeros(shape) for name, shape in self._shapes.items()}
         if not len(pairs.earlier):
             return
-        found = self._articles[article]
+        sums = self._articles[article]
         classes = self._classes.of(pairs.earlier, pairs.later)
         indicator = classes[:, None, :] == np.arange(len(CLASSES))[:, None]
         flat = pairs.attention.reshape(len(pairs.attention), self.sunk.size)
         rows = indicator.reshape(-1, indicator.shape[-1])
-        found["sums"] += (rows.astype(np.float64) @ flat).reshape(self._shapes["sums"])
-        found["counts"] += pairs.directions * indicator.sum(axis=-1)
-        self._add_by_distance(found, pairs, classes, flat)
+        sums["sums"] += (rows.astype(np.float64) @ flat).reshape(self._shapes["sums"])
+        sums["counts"] += pairs.directions * indicator.sum(axis=-1)
         for direction in pairs.directed:
-            found["histograms"] += _histograms(classes, histogram_bin(direction), BINS)
-        bins = None
+            sums["histograms"] += _histograms(classes, histogram_bin(direction), BINS)
+        bins = distance_bins(pairs.distance)
+        self._add_by_distance(sums, pairs, classes[self._tested], flat, bins)
+        self._add_example(pairs, classes, flat)
         if self.strata:
-            self._add_matched(found, pairs, classes)
-            bins = np.searchsorted(self.strata[0].distances, pairs.distance)
-        self._tables.append(PairTable.of(pairs.earlier, pairs.later, pairs.directed, self._vocabulary, bins))
+            self._add_matched(sums, pairs, classes, bins)
+        by_bin = bins if self.strata else None
+        self._tables.append(PairTable.of(pairs.earlier, pairs.later, pairs.directed, self._vocabulary, by_bin))
         if len(self._tables) > 256:
             self._tables = [PairTable.merged(self._tables)]
         if self.permuted:
@@ -346,14 +282,12 @@ class PairAccumulator:
             name: np.array([self._articles[article][name] for article in order]).reshape(len(order), *shape)
             for name, shape in self._shapes.items()
         }
-        table = PairTable.merged(self._tables) if self._tables else PairTable.empty(self._vocabulary)
-        article = np.array(order, dtype=np.int64)
         examples = best_examples(np.concatenate(self._examples))
         return ShardSums(
-            article,
+            np.array(order, dtype=np.int64),
             **stacked,
             examples=np.moveaxis(examples, 0, 1).reshape(*self.sunk.shape, EXAMPLES, 3),
-            pairs=table,
+            pairs=PairTable.merged(self._tables) if self._tables else PairTable.empty(self._vocabulary),
             permuted=self._permuted,
             sunk=self.sunk,
             queries=self.queries,
@@ -383,52 +317,48 @@ class PairAccumulator:
                 matrix = sparse.csr_array((np.ones(len(pair)), permutation, ends), shape=(len(chosen), len(counts)))
                 sums[:] += (matrix.T @ attention[chosen]).reshape(sums.shape)
 
-    def add_within(
-        self,
-        earlier: Int[np.ndarray, " pair"],
-        later: Int[np.ndarray, " pair"],
-        similarity: Float[np.ndarray, "pair state similarity"],
-        article: int,
-    ) -> None:
-        """Add the similarities of the hidden states of a passage that was added."""
-        found = self._articles[article]
-        sides = self._classes.of(earlier, later)[:, None] == np.array([[SAME_TOPIC], [DIFFERENT_TOPIC]])
-        found["within_sums"] += np.tensordot(sides.astype(np.float64), similarity, axes=1)
-        found["within_counts"] += sides.sum(axis=-1)
-
     def _add_by_distance(
         self,
-        found: dict[str, np.ndarray],
+        sums: dict[str, np.ndarray],
         pairs: PassagePairs,
-        classes: Int[np.ndarray, "labelling pair"],
+        classes: Int[np.ndarray, "tested pair"],
         flat: Float[np.ndarray, "pair column"],
+        bins: Int[np.ndarray, " pair"],
     ) -> None:
-        """Add sums by bin of distance, and the same-topic pair that each head connects most, as an example."""
-        bins, number = np.searchsorted(DISTANCES, pairs.distance), len(DISTANCES) + 1
-        tested = classes[self._tested]
-        code = np.where(tested >= SAME_TOPIC, (tested - SAME_TOPIC) * number + bins, -1)
+        number = len(DISTANCES) + 1
+        code = np.where(classes >= SAME_TOPIC, (classes - SAME_TOPIC) * number + bins, -1)
         cells = (code[:, None] == np.arange(2 * number)[:, None]).astype(np.float64)
-        found["distance_sums"] += (cells @ flat).reshape(self._shapes["distance_sums"])
-        found["distance_counts"] += pairs.directions * cells.sum(axis=-1).reshape(self._shapes["distance_counts"])
-        if self._widest is not None and len(same := np.flatnonzero(classes[self._widest] == SAME_TOPIC)):
-            best = same[flat[same].argmax(axis=0)]
-            value = flat[best, np.arange(flat.shape[1])] / pairs.directions
-            words = np.sort(np.stack([pairs.earlier[best], pairs.later[best]]), axis=0)
-            new = np.stack([value, *words.astype(np.float64)], axis=1)
-            self._examples.append(new[None])
-            if len(self._examples) > MOST_CANDIDATES:
-                self._examples = [best_examples(np.concatenate(self._examples))]
+        sums["distance_sums"] += (cells @ flat).reshape(self._shapes["distance_sums"])
+        sums["distance_counts"] += pairs.directions * cells.sum(axis=-1).reshape(self._shapes["distance_counts"])
+
+    def _add_example(
+        self, pairs: PassagePairs, classes: Int[np.ndarray, "labelling pair"], flat: Float[np.ndarray, "pair column"]
+    ) -> None:
+        """Add the same-topic pair that each head connects most."""
+        if self._widest is None or not len(same := np.flatnonzero(classes[self._widest] == SAME_TOPIC)):
+            return
+        best = same[flat[same].argmax(axis=0)]
+        value = flat[best, np.arange(flat.shape[1])] / pairs.directions
+        words = np.sort(np.stack([pairs.earlier[best], pairs.later[best]]), axis=0)
+        self._examples.append(np.stack([value, *words.astype(np.float64)], axis=1)[None])
+        if len(self._examples) > MOST_CANDIDATES:
+            self._examples = [best_examples(np.concatenate(self._examples))]
 
     def _add_matched(
-        self, found: dict[str, np.ndarray], pairs: PassagePairs, classes: Int[np.ndarray, "labelling pair"]
+        self,
+        sums: dict[str, np.ndarray],
+        pairs: PassagePairs,
+        classes: Int[np.ndarray, "labelling pair"],
+        bins: Int[np.ndarray, " pair"],
     ) -> None:
-        cells = cells_by_labelling(self.strata, pairs.earlier, pairs.later, pairs.distance)
+        # Strata of several labellings differ in their words' levels alone.
+        cells = cell_of(self.strata[0].of(pairs.earlier, pairs.later, self._levels), bins)
         labelling, pair = np.nonzero(classes >= SAME_TOPIC)
         kind = classes[labelling, pair] - SAME_TOPIC
         # Few of the cells are met in one passage.
-        codes = (labelling * 2 + kind) * self.strata[0].size + cells[labelling, pair]
-        np.add.at(found["matched_counts"].reshape(-1), codes, pairs.directions)
-        np.add.at(found["matched_sums"].reshape(-1), codes, pairs.directed.sum(axis=0)[pair])
+        codes = (labelling * 2 + kind) * self.strata[0].cells + cells[labelling, pair]
+        np.add.at(sums["matched_counts"].reshape(-1), codes, pairs.directions)
+        np.add.at(sums["matched_sums"].reshape(-1), codes, pairs.directed.sum(axis=0)[pair])
 
 
 def grouped(
@@ -442,14 +372,13 @@ def grouped(
 
 def best_examples(candidates: Float[np.ndarray, "candidate column three"]) -> Float[np.ndarray, "example column three"]:
     """For each column, the rows with the largest first number, each pair of words once; NaN where there are fewer."""
-    found = candidates.copy()
-    order = np.argsort(-np.nan_to_num(found[..., 0], nan=-np.inf), axis=0, kind="stable")
-    found = np.take_along_axis(found, order[..., None], axis=0)
-    for place in range(1, len(found)):
-        again = (found[:place, :, 1:] == found[place, :, 1:]).all(axis=-1).any(axis=0)
-        found[place, again] = np.nan
-    order = np.argsort(np.isnan(found[..., 0]), axis=0, kind="stable")
-    return np.take_along_axis(found, order[..., None], axis=0)[:EXAMPLES]
+    order = np.argsort(-np.nan_to_num(candidates[..., 0], nan=-np.inf), axis=0, kind="stable")
+    ranked = np.take_along_axis(candidates, order[..., None], axis=0)
+    for place in range(1, len(ranked)):
+        again = (ranked[:place, :, 1:] == ranked[place, :, 1:]).all(axis=-1).any(axis=0)
+        ranked[place, again] = np.nan
+    order = np.argsort(np.isnan(ranked[..., 0]), axis=0, kind="stable")
+    return np.take_along_axis(ranked, order[..., None], axis=0)[:EXAMPLES]
 
 
 def histogram_bin(values: Float[np.ndarray, " pair"]) -> Int[np.ndarray, " pair"]:
@@ -531,28 +460,20 @@ class AttentionTotals:
         columns = np.moveaxis(every, 2, 0).reshape(every.shape[2], -1, 3)
         return np.moveaxis(best_examples(columns), 0, 1).reshape(*every.shape[:2], EXAMPLES, 3)
 
-    def _averages(self, what: str, labelling: int) -> np.ndarray:
-        """Averages; NaN where a replicate has no pair."""
-        counts = self._total(f"{what}counts")[:, labelling]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return self._total(f"{what}sums")[:, labelling] / counts[..., None, None]
-
-    def within(self, labelling: int) -> Float[np.ndarray, "replicate kind state similarity"]:
-        """Average similarity of hidden states within passages, of same- and of different-topic pairs."""
-        return self._averages("within_", labelling)
-
     def matched_heads(self, tested: int) -> tuple[np.ndarray, np.ndarray]:
         """Same- and different-topic averages of each head over the same distances: ``replicate layer head`` each."""
         sums = self._total("distance_sums")[:, tested]
         counts = np.broadcast_to(self._total("distance_counts")[:, tested][..., None, None], sums.shape)
         # Cells, which are the bins of distance, come last.
         sums, counts = (np.moveaxis(each, 2, -1) for each in (sums, counts))
-        found = matched_averages(sums[:, 0], counts[:, 0], sums[:, 1], counts[:, 1])
-        return found.same, found.different
+        matched = matched_averages(sums[:, 0], counts[:, 0], sums[:, 1], counts[:, 1])
+        return matched.same, matched.different
 
     def averages(self, labelling: int) -> Float[np.ndarray, "replicate_plus_one class layer head"]:
-        """Average attention by class."""
-        return self._averages("", labelling)
+        """Average attention by class; NaN where a replicate has no pair."""
+        counts = self._total("counts")[:, labelling]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return self._total("sums")[:, labelling] / counts[..., None, None]
 
     def counts(self, labelling: int) -> Float[np.ndarray, " class"]:
         """How many pairs of positions each class has, each direction of attention counted."""
@@ -564,8 +485,8 @@ class AttentionTotals:
 
     def auc(self, labelling: int) -> Float[np.ndarray, " replicate_plus_one"]:
         """The AUC of attention averaged over layers and heads; its error is that of the histogram's bins."""
-        found = self._total("histograms")[:, labelling]
-        return auc_of_histograms(found[:, SAME_TOPIC], found[:, DIFFERENT_TOPIC])
+        counts = self._total("histograms")[:, labelling]
+        return auc_of_histograms(counts[:, SAME_TOPIC], counts[:, DIFFERENT_TOPIC])
 
     def matched(self, labelling: int) -> Matched:
         """The matched comparison of a labelling."""
@@ -580,10 +501,10 @@ def pair_matrices(
     different = table.without_same_word().among(labelling.kept)
     number = np.cumsum(labelling.kept) - 1
     first, second = number[different.first], number[different.second]
-    found = np.zeros((2, labelling.words, labelling.words))
-    for matrix, values in zip(found, (different.sums, different.counts), strict=True):
+    matrices = np.zeros((2, labelling.words, labelling.words))
+    for matrix, values in zip(matrices, (different.sums, different.counts), strict=True):
         matrix[first, second] = matrix[second, first] = values
-    return found[0], found[1]
+    return matrices[0], matrices[1]
 
 
 class HeadTests(NamedTuple):

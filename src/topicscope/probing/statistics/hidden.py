@@ -7,27 +7,17 @@ passages: the similarity of two words is the average over all pairs of their pla
 
 where s is a sum of vectors, and n a number of places, within passage p or over all of them. This needs no loop over
 pairs of places, and none are sampled. Words, not places, count once each, as for the embeddings, so averages, intervals
-and tests are those of the embeddings. Pairs within passages are summed separately, by article, like attention.
+and tests are those of the embeddings.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from topicscope.probing.statistics.comparison import Comparable
-from topicscope.probing.statistics.labelling import Labelling, TopicDraws, TopicWeights
-from topicscope.probing.statistics.pairs import form_average, pair_forms
-from topicscope.probing.statistics.permutation import maximum_p, permutation_p, permuted_same_topic_sums
-from topicscope.probing.statistics.resampling import Contrast, contrast
-from topicscope.probing.statistics.similarity import Placements, auc_replicates, placements
-
-# What is compared, in the order of every axis named ``kind``; centred means that the layer's mean is subtracted.
-KINDS = ("cosine", "dot", "centred_cosine", "centred_dot")
-# The kinds whose vectors are summed; the sums of centred vectors follow from those of the vectors and the mean.
-SUMMED = KINDS[:3]
+# What is compared, in the order of every axis named ``kind``; centred means that the layer's mean is subtracted first.
+KINDS = ("cosine", "centred_cosine")
 
 
 def inverse_lengths(products: Float[np.ndarray, "layer place place"]) -> Float[np.ndarray, "layer place"]:
@@ -49,8 +39,8 @@ class HiddenSums:
     passages: Float[np.ndarray, " word"]
     """In how many passages each occurs."""
 
-    vectors: Float[np.ndarray, "word layer summed width"]
-    """Sums over all places of the vectors of each kind in ``SUMMED``."""
+    vectors: Float[np.ndarray, "word layer kind width"]
+    """Sums over all places of vectors of length 1, before and after centring."""
 
     pairs: Int[np.ndarray, " pair"]
     """Pairs of different words that share a passage, smaller · vocabulary + larger, ascending."""
@@ -106,70 +96,52 @@ class HiddenSums:
         # A word with itself is no pair: whatever stands there is not used.
         np.fill_diagonal(places, 1)
         within = np.tile(self.pair_sums[inside, layer], (2, 1))
-        found = np.empty((len(KINDS), len(words), len(words)))
-        for kind, name in enumerate(KINDS):
-            if name in SUMMED:
-                sums = self.vectors[rows, layer, SUMMED.index(name)]
-            else:
-                of_dots = self.vectors[rows, layer, SUMMED.index("dot")]
-                sums = of_dots - self.places[rows, None].astype(of_dots.dtype) * self.centre[layer].astype(
-                    of_dots.dtype
-                )
+        matrices = np.empty((len(KINDS), len(words), len(words)))
+        for kind, matrix in enumerate(matrices):
             # Products of matrices of words are by far the longest step; they have the precision of the vectors.
-            found[kind] = sums @ sums.T
-            found[kind].reshape(-1)[entries] -= within[:, kind]
-        found /= places
-        return found
+            sums = self.vectors[rows, layer, kind]
+            matrix[:] = sums @ sums.T
+            matrix.reshape(-1)[entries] -= within[:, kind]
+        matrices /= places
+        return matrices
 
 
 class HiddenAccumulator:
     """Sums passages one by one; ``result`` has the sums so far."""
 
     def __init__(
-        self,
-        labellings: Sequence[Labelling],
-        words: Int[np.ndarray, " word"],
-        centre: Float[np.ndarray, "layer width"],
+        self, vocabulary: int, words: Int[np.ndarray, " word"], centre: Float[np.ndarray, "layer width"]
     ) -> None:
         """``words``: those that the passages may have, ascending places in the vocabulary; others are left out."""
-        self.words, self.centre, self.vocabulary = words, centre, len(labellings[0].membership)
+        self.words, self.centre, self.vocabulary = words, centre, vocabulary
         layers, width = centre.shape
-        self._number = np.full(self.vocabulary, -1)
+        self._number = np.full(vocabulary, -1)
         self._number[words] = np.arange(len(words))
         self._places, self._passages = np.zeros(len(words)), np.zeros(len(words))
-        self._vectors = np.zeros((len(words), layers, len(SUMMED), width), dtype=centre.dtype)
+        self._vectors = np.zeros((len(words), layers, len(KINDS), width), dtype=centre.dtype)
         self._pairs: list[tuple[np.ndarray, np.ndarray]] = []
 
-    def add(
-        self, states: Sequence[Float[np.ndarray, "position width"]], words: Int[np.ndarray, " position"]
-    ) -> tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"], Float[np.ndarray, "pair layer kind"]]:
-        """Add a passage; ``words`` are places in the vocabulary, −1 for what is left out.
-
-        It returns, for all pairs of positions whose words are summed, the words and the similarity of the states.
-        """
+    def add(self, states: Sequence[Float[np.ndarray, "position width"]], words: Int[np.ndarray, " position"]) -> None:
+        """Add a passage; ``words`` are places in the vocabulary, −1 for what is left out."""
         places = np.flatnonzero(words >= 0)
         places = places[self._number[words[places]] >= 0]
         raw = np.stack([layer[places] for layer in states]).astype(self.centre.dtype)
-        centred = raw - self.centre[:, None]
-        products, centred_products = (each @ each.swapaxes(1, 2) for each in (raw, centred))
-        scale, centred_scale = inverse_lengths(products), inverse_lengths(centred_products)
         present, which, times = np.unique(self._number[words[places]], return_inverse=True, return_counts=True)
         self._places[present] += times
         self._passages[present] += 1
         indicator = (which == np.arange(len(present))[:, None]).astype(self.centre.dtype)
-        sums = (indicator * scale[:, None] @ raw, indicator @ raw, indicator * centred_scale[:, None] @ centred)
-        self._vectors[present] += np.stack(sums, axis=2).swapaxes(0, 1)
         early, late = np.triu_indices(len(places), k=1)
         one, other = words[places[early]], words[places[late]]
-        different = one != other
+        different = np.flatnonzero(one != other)
+        early, late, one, other = early[different], late[different], one[different], other[different]
         codes = np.minimum(one, other).astype(np.int64) * self.vocabulary + np.maximum(one, other)
-        dot, centred_dot = products[:, early, late], centred_products[:, early, late]
-        cosine = dot * scale[:, early] * scale[:, late]
-        centred_cosine = centred_dot * centred_scale[:, early] * centred_scale[:, late]
-        by_kind = np.stack([cosine, dot, centred_cosine, centred_dot])
-        similar = np.ascontiguousarray(by_kind.transpose(2, 1, 0), dtype=np.float64)
-        self._pairs.append((codes[different], similar[different]))
-        return one, other, similar
+        cosines = []
+        for kind, vectors in enumerate((raw, raw - self.centre[:, None])):
+            products = vectors @ vectors.swapaxes(1, 2)
+            scale = inverse_lengths(products)
+            self._vectors[present, :, kind] += (indicator * scale[:, None] @ vectors).swapaxes(0, 1)
+            cosines.append(products[:, early, late] * scale[:, early] * scale[:, late])
+        self._pairs.append((codes, np.ascontiguousarray(np.stack(cosines).transpose(2, 1, 0), dtype=np.float64)))
 
     def result(self) -> HiddenSums:
         """The sums so far."""
@@ -179,111 +151,13 @@ class HiddenAccumulator:
         pairs, row, counts = np.unique(codes, return_inverse=True, return_counts=True)
         order = np.argsort(row, kind="stable")
         starts = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64)
-        sums = np.add.reduceat(values[order], starts, axis=0) if len(pairs) else np.zeros((0, *values.shape[1:]))
         return HiddenSums(
-            self.words[there].astype(np.int64),
-            self._places[there],
-            self._passages[there],
-            self._vectors[there],
-            pairs,
-            counts.astype(np.float64),
-            sums,
-            self.centre,
+            words=self.words[there].astype(np.int64),
+            places=self._places[there],
+            passages=self._passages[there],
+            vectors=self._vectors[there],
+            pairs=pairs,
+            pair_places=counts.astype(np.float64),
+            pair_sums=np.add.reduceat(values[order], starts, axis=0) if len(pairs) else values[:0],
+            centre=self.centre,
         )
-
-
-class HiddenLayer(NamedTuple):
-    """What is kept of one layer's similarities, whose matrices are large."""
-
-    values: Float[np.ndarray, "pair kind"]
-    """Those of the same-topic pairs."""
-
-    placed: list[Placements]
-    different: Float[np.ndarray, "kind replicate"]
-    """Averages over different-topic pairs."""
-
-    permuted: Float[np.ndarray, "kind permutation_plus_one"]
-    """Averages over same-topic pairs, the observed ones first."""
-
-
-class HiddenMeasure:
-    """The numbers of one labelling: each layer by itself, then all of them together."""
-
-    def __init__(
-        self,
-        labelling: Labelling,
-        stratum: Int[np.ndarray, " word"],
-        common: Int[np.ndarray, " common"],
-        draws: TopicDraws,
-        permutations: int,
-    ) -> None:
-        """``common`` are the words in two passages or more, which have similarities; ``stratum`` is for all words."""
-        there = np.zeros(len(labelling.kept), dtype=bool)
-        there[common] = True
-        chosen = labelling.kept & there
-        self.words = np.flatnonzero(chosen)
-        self._rows = np.searchsorted(common, self.words)
-        self._labelling = Labelling(labelling.membership[chosen])
-        mine = Labelling(labelling.membership & chosen[:, None])
-        self._weights: TopicWeights = TopicDraws(mine, draws.topics, draws.words).weights(mine)
-        self._stratum, self._permutations = stratum[chosen], permutations
-
-    def layer(
-        self, similarities: Float[np.ndarray, "kind common common"], *, generator: np.random.Generator
-    ) -> HiddenLayer:
-        """One layer; ``generator`` starts from the same state for each, so that all see the same permutations."""
-        first, second = self._labelling.same_topic_pairs
-        matrices = [each[np.ix_(self._rows, self._rows)] for each in similarities]
-        values = [matrix[first, second] for matrix in matrices]
-        placed, different = [placements(matrix, self._labelling) for matrix in matrices], []
-        for matrix, inside in zip(matrices, values, strict=True):
-            every = matrix.sum(axis=1) - np.diagonal(matrix)
-            every -= np.bincount(first, inside, len(matrix)) + np.bincount(second, inside, len(matrix))
-            different.append(_different_replicates(every, placed[0].partners, self._weights.between))
-        permuted = permuted_same_topic_sums(
-            matrices, self._labelling, self._stratum, self._permutations, generator=generator
-        )
-        return HiddenLayer(np.stack(values, axis=1), placed, np.stack(different), permuted / max(len(first), 1))
-
-    def by_layer(self, layers: Sequence[HiddenLayer]) -> Iterator[list[tuple[Contrast, float, Comparable]]]:
-        """For each layer and kind, the contrast, p corrected for all layers, and its arrays.
-
-        The contrast's own p is uncorrected; the other comes from the maximum statistic over the layers of one kind. The
-        arrays serve to compare two models.
-        """
-        first, second = self._labelling.same_topic_pairs
-        # All layers at once, because the replicates' weights of pairs are the same for all of them.
-        values = np.column_stack([*(each.values for each in layers), np.ones(len(first))])
-        sums = pair_forms(self._weights.within, first, second, values)
-        shape = (len(layers), len(KINDS), -1)
-        same = form_average(sums[:, :-1], sums[:, -1:]).T.reshape(shape)
-        every = [each for layer in layers for each in layer.placed]
-        auc = np.stack(auc_replicates(every, self._labelling, self._weights)).reshape(shape)
-        different, permuted = (np.stack([getattr(each, name) for each in layers]) for name in ("different", "permuted"))
-        together = [
-            maximum_p(permuted[:, kind, :1], np.moveaxis(permuted[:, kind, 1:], 0, -1)[..., None])[:, 0]
-            for kind in range(len(KINDS))
-        ]
-        for layer in range(len(same)):
-            found = []
-            for kind, corrected in enumerate(together):
-                tested, sides = permuted[layer, kind], (same[layer, kind], different[layer, kind])
-                p = permutation_p(float(tested[0]), tested[1:])
-                compared = contrast(*sides, auc=auc[layer, kind], p=p)
-                arrays = Comparable(*sides, auc[layer, kind], tested)
-                found.append((compared, float(corrected[layer]), arrays))
-            yield found
-
-
-def _different_replicates(
-    sums: Float[np.ndarray, " word"], partners: Float[np.ndarray, " word"], weights: Float[np.ndarray, "replicate word"]
-) -> Float[np.ndarray, " replicate"]:
-    """The average over different-topic pairs: exact for the sample, first order in the words' weights for the others.
-
-    A matrix of all words under a thousand weightings would take longer than everything else. Each word has hundreds of
-    such pairs, so terms of second order are small.
-    """
-    if not partners.any():
-        return np.full(len(weights), np.nan)
-    average = sums.sum() / partners.sum()
-    return average + 2 * form_average(weights @ (sums - partners * average), weights @ partners)

@@ -91,12 +91,6 @@ class Labelling:
             return (self.topic[first] == self.topic[second]) & (self.topic[first] >= 0)
         return (self.bits[first] & self.bits[second]).any(axis=-1)
 
-    def classes(self, first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"]) -> Int[np.ndarray, " pair"]:
-        """The class of each pair, −1 if one of the words is left out; a word with itself is never "same topic"."""
-        found = np.where(self.shares(first, second), SAME_TOPIC, DIFFERENT_TOPIC)
-        found = np.where(first == second, SAME_WORD, found)
-        return np.where(self.kept[first] & self.kept[second], found, -1)
-
     @cached_property
     def same_topic_pairs(self) -> tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]]:
         """All pairs of different words that share a topic, each once, the smaller word first."""
@@ -150,13 +144,13 @@ class Classes:
     def of(
         self, first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"]
     ) -> Int[np.ndarray, "labelling pair"]:
-        """The classes of these pairs under each labelling, as ``Labelling.classes`` has them."""
+        """The class of each pair under each labelling, −1 if it leaves out one of the words."""
         shares = np.empty((len(self._single), len(first)), dtype=bool)
         shares[self._single] = self._topic[:, first] == self._topic[:, second]
         if not self._single.all():
             shares[~self._single] = (self._bits[:, :, first] & self._bits[:, :, second]).any(axis=0)
-        found = np.where(first == second, SAME_WORD, np.where(shares, SAME_TOPIC, DIFFERENT_TOPIC))
-        return np.where(self._kept[:, first] & self._kept[:, second], found, -1)
+        classes = np.where(first == second, SAME_WORD, np.where(shares, SAME_TOPIC, DIFFERENT_TOPIC))
+        return np.where(self._kept[:, first] & self._kept[:, second], classes, -1)
 
 
 def over_one_vocabulary(
@@ -168,12 +162,12 @@ def over_one_vocabulary(
     """
     more = [] if beside is None else [beside]
     tokens = np.unique(np.concatenate([*(each.tokens for each in labellings), *more])).astype(np.int64)
-    found = []
-    for each in labellings:
-        membership = np.zeros((len(tokens), each.membership.shape[1]), dtype=bool)
-        membership[np.searchsorted(tokens, each.tokens)] = each.membership
-        found.append(replace(each, membership=membership, tokens=tokens))
-    return tuple(found)
+    widened = []
+    for labelling in labellings:
+        membership = np.zeros((len(tokens), labelling.membership.shape[1]), dtype=bool)
+        membership[np.searchsorted(tokens, labelling.tokens)] = labelling.membership
+        widened.append(replace(labelling, membership=membership, tokens=tokens))
+    return tuple(widened)
 
 
 @dataclass(frozen=True, eq=False)

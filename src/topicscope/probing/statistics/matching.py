@@ -3,13 +3,14 @@
 Topics are fitted to co-occurrence, so same-topic pairs co-occur more, and words that co-occur often attend to each
 other at short range. Pairs are therefore put into cells of equal co-occurrence, frequency and distance, and compared
 within cells: §8.2 asks whether anything of the topic effect is left then. The file has first the cells and the averages
-over them; then attention, with a permutation test and an interval; then similarity; then the balance of co-occurrence.
+over them, then the permutation test of attention, then averages with topics left out, for intervals.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from jaxtyping import Bool, Float, Int, Int32, Integer
 from scipy import sparse, special
@@ -18,15 +19,15 @@ from topicscope.measure.uncertainty import CONFIDENCE
 from topicscope.probing.statistics.labelling import Labelling, topic_partners
 from topicscope.probing.statistics.pairs import PairTable
 from topicscope.probing.statistics.permutation import (
-    DRAWN,
-    ENTRIES_AT_ONCE,
-    Exchange,
-    PairBlock,
+    Block,
     Tested,
+    blocks,
+    exchanged_places,
     log_ratio,
     permutation_p,
 )
-from topicscope.probing.statistics.resampling import LEAST_WITH_PAIRS, Contrast
+from topicscope.probing.statistics.resampling import LEAST_WITH_PAIRS, finite
+from topicscope.records import MatchedComparison, Sides
 
 # Upper ends of distance bins, in tokens.
 DISTANCES = (2, 5, 12, 30)
@@ -34,7 +35,7 @@ DISTANCES = (2, 5, 12, 30)
 
 @dataclass(frozen=True, eq=False)
 class Strata:
-    """Which pairs of words are alike in co-occurrence and in frequency, and the bins of two positions' distance."""
+    """Which pairs of words are alike in co-occurrence and in frequency."""
 
     pair_bins: Integer[np.ndarray, "word word"]
     """The bin of each pair's co-occurrence."""
@@ -42,11 +43,10 @@ class Strata:
     bins: int
     """How many there are."""
 
-    level: Int[np.ndarray, " word"] | None = None
-    """Each word's level of frequency, 0 to levels − 1; None if that makes no difference."""
+    level: Int[np.ndarray, " word"]
+    """Each word's level of frequency, 0 to levels − 1."""
 
     levels: int = 1
-    distances: tuple[int, ...] = DISTANCES
 
     @property
     def strata(self) -> int:
@@ -54,9 +54,9 @@ class Strata:
         return self.bins * self._level_pairs
 
     @property
-    def size(self) -> int:
-        """Number of cells."""
-        return self.strata * (len(self.distances) + 1)
+    def cells(self) -> int:
+        """Number of cells: strata × bins of distance."""
+        return self.strata * (len(DISTANCES) + 1)
 
     @property
     def _level_pairs(self) -> int:
@@ -71,46 +71,28 @@ class Strata:
         level[kept] = rank * levels // max(len(rank), 1)
         return replace(self, level=level, levels=levels)
 
-    def among(self, kept: Bool[np.ndarray, " word"]) -> "Strata":
-        """The strata of some of the words alone."""
-        level = None if self.level is None else self.level[kept]
-        return replace(self, pair_bins=self.pair_bins[np.ix_(kept, kept)], level=level)
-
-    def of(self, first: Int[np.ndarray, "*#pairs"], second: Int[np.ndarray, "*#pairs"]) -> Int[np.ndarray, "*pairs"]:
-        """The stratum of each pair of words."""
-        found = self.pair_bins[first, second].astype(np.int64) * self._level_pairs
-        return found if self.level is None else found + _pair_of_levels(self.level[first], self.level[second])
-
-    def cells(
+    def of(
         self,
         first: Int[np.ndarray, " pair"],
         second: Int[np.ndarray, " pair"],
-        distance: Int[np.ndarray, " pair"],
-    ) -> Int[np.ndarray, " pair"]:
-        """The cell of each pair of positions."""
-        return self.cells_of_bins(first, second, np.searchsorted(self.distances, distance))
-
-    def cells_of_bins(
-        self, first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"], bins: Int[np.ndarray, " pair"]
-    ) -> Int[np.ndarray, " pair"]:
-        """The same from the bins of the distances."""
-        return self.of(first, second) * (len(self.distances) + 1) + bins
+        level: Int[np.ndarray, "*labelling word"] | None = None,
+    ) -> Int[np.ndarray, "*labelling pair"]:
+        """The stratum of each pair of words; under each of several labellings' levels, if these are given."""
+        level = self.level if level is None else level
+        bins = self.pair_bins[first, second].astype(np.int64) * self._level_pairs
+        return bins + _pair_of_levels(level[..., first], level[..., second])
 
 
-def cells_by_labelling(
-    strata: Sequence[Strata],
-    first: Int[np.ndarray, " pair"],
-    second: Int[np.ndarray, " pair"],
-    distance: Int[np.ndarray, " pair"],
-) -> Int[np.ndarray, "labelling pair"]:
-    """The cells of pairs of positions under several labellings' strata, which differ in their words' levels alone."""
-    one = strata[0]
-    if one.level is None:
-        return np.tile(one.cells(first, second, distance), (len(strata), 1))
-    levels = np.stack([each.level for each in strata if each.level is not None])
-    stratum = one.pair_bins[first, second].astype(np.int64) * one._level_pairs
-    stratum = stratum + _pair_of_levels(levels[:, first], levels[:, second])
-    return stratum * (len(one.distances) + 1) + np.searchsorted(one.distances, distance)
+def cell_of(
+    stratum: Int[np.ndarray, "*labelling pair"], distance_bin: Int[np.ndarray, " pair"]
+) -> Int[np.ndarray, "*labelling pair"]:
+    """The cell of each pair of positions."""
+    return stratum * (len(DISTANCES) + 1) + distance_bin
+
+
+def distance_bins(distance: Int[np.ndarray, " pair"]) -> Int[np.ndarray, " pair"]:
+    """The bin of two positions' distance."""
+    return np.searchsorted(DISTANCES, distance)
 
 
 def _pair_of_levels(one: Int[np.ndarray, "*#pairs"], other: Int[np.ndarray, "*#pairs"]) -> Int[np.ndarray, "*pairs"]:
@@ -136,9 +118,9 @@ def co_occurrence_strata(table: PairTable) -> Strata:
     # A count of 2^53 is in bin 213: a byte holds them all.
     pair_bins = np.zeros((table.vocabulary, table.vocabulary), dtype=np.uint8)
     # Bins that no pair is in have no number: cells are kept for each article and replicate.
-    occupied, found = np.unique(quarter_doubling_bins(table.counts / 2), return_inverse=True)
-    pair_bins[table.first, table.second] = pair_bins[table.second, table.first] = found + 1
-    return Strata(pair_bins, len(occupied) + 1)
+    occupied, number = np.unique(quarter_doubling_bins(table.counts / 2), return_inverse=True)
+    pair_bins[table.first, table.second] = pair_bins[table.second, table.first] = number + 1
+    return Strata(pair_bins, len(occupied) + 1, np.zeros(table.vocabulary, dtype=np.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,15 +189,12 @@ def attention_tests(
     cells = _Cells(table, labelling, word_stratum, strata)
     # From here on only the kept words are numbered.
     among, stratum = labelling.among_kept, word_stratum[labelling.kept]
-    exchange, (first, second) = Exchange(among, stratum), among.same_topic_pairs
-    blocks = [(each, each.part(cells.number)) for each in exchange.blocks(first, second)]
-    at_once = max(ENTRIES_AT_ONCE * len(blocks) // len(first), 1) if blocks else DRAWN
-    found = [
-        cells.log_ratios(blocks, places[:, start : start + at_once])
-        for _, places in exchange.places(permutations, generator=generator)
-        for start in range(0, places.shape[1], at_once)
+    looked_up = [
+        (block, np.ascontiguousarray(cells.number[np.ix_(block.rows, block.columns)]).ravel())
+        for block in blocks(stratum, *among.same_topic_pairs)
     ]
-    every, matched = np.concatenate(found, axis=1)
+    drawn = exchanged_places(among, stratum, permutations, generator=generator)
+    every, matched = np.concatenate([cells.log_ratios(looked_up, place) for _, place in drawn], axis=1)
     return AttentionTests(
         Tested(permutation_p(float(every[0]), every[1:], size=1.0), float(every[0]), every[1:]),
         permutation_p(float(matched[0]), matched[1:], size=1.0),
@@ -240,7 +219,7 @@ class _Cells:
         kept = np.cumsum(labelling.kept) - 1
         self.number[kept[first], kept[second]] = self.number[kept[second], kept[first]] = row
         occupied, stratum = np.unique(strata.of(first, second), return_inverse=True)
-        self._stratum, self._strata, self._bins = stratum[order], len(occupied), len(strata.distances) + 1
+        self._stratum, self._strata, self._bins = stratum[order], len(occupied), len(DISTANCES) + 1
         # A pair of words is in one stratum, and in any of the bins.
         values = np.zeros((len(codes), self._bins, 2))
         values[row[pair], different.bin] = np.stack([different.sums, different.counts], axis=1)
@@ -249,23 +228,24 @@ class _Cells:
         self._every = self._by_cell(self._stratum, np.arange(len(codes)), 1)
 
     def log_ratios(
-        self, blocks: Sequence[tuple[PairBlock, Int32[np.ndarray, " _"]]], places: Int32[np.ndarray, "word permutation"]
+        self,
+        looked_up: Sequence[tuple[Block, Int32[np.ndarray, " _"]]],
+        place: Int32[np.ndarray, "word permutation"],
     ) -> Float[np.ndarray, "two permutation"]:
-        """Both log-ratios if the words in these pairs' places were the same-topic ones.
+        """Both log-ratios if the words that take the places of these pairs were the same-topic ones.
 
         Each block comes with its part of ``number``.
         """
-        drawn = places.shape[1]
+        count = place.shape[1]
         rows, orders = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
-        for block, number in blocks:
+        for block, number in looked_up:
             # One permutation after the other, so that its sums stay in a processor's cache.
-            found = number.take(block.entries(places)).T.ravel()
-            occurs = np.flatnonzero(found >= 0)
-            rows.append(found[occurs])
-            bounds = np.searchsorted(occurs, np.arange(drawn + 1) * len(block.first))
-            orders.append(np.repeat(np.arange(drawn), np.diff(bounds)))
+            entries = number.take(block.entries(place)).T.ravel()
+            occurs = np.flatnonzero(entries >= 0)
+            rows.append(entries[occurs])
+            orders.append(occurs // len(block.pairs))
         row, order = np.concatenate(rows), np.concatenate(orders)
-        same = self._by_cell(order * self._strata + self._stratum[row], row, drawn)
+        same = self._by_cell(order * self._strata + self._stratum[row], row, count)
         # Counts are whole numbers, so what is left of them is exact; where none is left, the sum is not used.
         matched = matched_averages(*same, *(self._every - same))
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -273,59 +253,85 @@ class _Cells:
         return np.stack([log_ratio(*same.sum(axis=-1), *self._every.sum(axis=-1)), ratios])
 
     def _by_cell(
-        self, code: Int[np.ndarray, " found"], row: Integer[np.ndarray, " found"], drawn: int
+        self, code: Int[np.ndarray, " pair"], row: Integer[np.ndarray, " pair"], drawn: int
     ) -> Float[np.ndarray, "two permutation cell"]:
         """Sums, then counts, over the pairs of words in these rows, added by permutation and stratum."""
         shape = (drawn * self._strata, len(self._values))
-        found = sparse.coo_array((np.ones(len(row)), (code, row)), shape=shape) @ self._values
-        return np.ascontiguousarray(np.moveaxis(found.reshape(drawn, self._strata * self._bins, 2), -1, 0))
+        sums = sparse.coo_array((np.ones(len(row)), (code, row)), shape=shape) @ self._values
+        return np.ascontiguousarray(np.moveaxis(sums.reshape(drawn, self._strata * self._bins, 2), -1, 0))
 
 
-def matched_without_topics(table: PairTable, labelling: Labelling, strata: Strata) -> Matched:
-    """Averages over all words first, then with the words of each topic left out (the first, if words have several).
+class PairsInCells:
+    """Pairs of a labelling's different words, each in a cell: averages over matched pairs of any numbers they have."""
 
-    ``table`` has sums by pair of words and bin of distance.
-    """
-    pairs = table.without_same_word().among(labelling.kept)
-    _, cell = np.unique(strata.cells_of_bins(pairs.first, pairs.second, pairs.bin), return_inverse=True)
-    same, cells = labelling.shares(pairs.first, pairs.second), int(cell.max(initial=-1)) + 1
-    # Counts are whole numbers: an emptied cell is exactly 0, and has no part in the averages.
-    sides = [np.where(chosen, values, 0.0) for chosen in (same, ~same) for values in (pairs.sums, pairs.counts)]
-    return matched_averages(*(_leaving_out(labelling, pairs.first, pairs.second, cell, cells, each) for each in sides))
+    def __init__(
+        self,
+        labelling: Labelling,
+        pairs: tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]],
+        cell: Int[np.ndarray, " pair"],
+        counts: Float[np.ndarray, " pair"],
+    ) -> None:
+        """``counts`` says how many pairs of positions each stands for."""
+        self._topics, self._cells = labelling.membership.shape[1], int(cell.max(initial=-1)) + 1
+        same = labelling.shares(*pairs)
+        self._sides = []
+        for chosen in (np.flatnonzero(same), np.flatnonzero(~same)):
+            one, other = (labelling.topic[each[chosen]] for each in pairs)
+            apart, inside = np.flatnonzero(one != other), cell[chosen]
+            touched = np.concatenate([one * self._cells + inside, (other * self._cells + inside)[apart]])
+            self._sides.append((inside, touched, chosen, np.concatenate([chosen, chosen[apart]])))
+        self._counts = self._leaving_out(counts)
 
+    @classmethod
+    def of_words(cls, labelling: Labelling, strata: Strata) -> "PairsInCells":
+        """All pairs of the words that a labelling keeps, by stratum; their numbers come in the order of ``triu``."""
+        kept = np.flatnonzero(labelling.kept)
+        first, second = (kept[each] for each in np.triu_indices(len(kept), k=1))
+        return cls(labelling, (first, second), strata.of(first, second), np.ones(len(first)))
 
-def _leaving_out(
-    labelling: Labelling,
-    first: Int[np.ndarray, " pair"],
-    second: Int[np.ndarray, " pair"],
-    cell: Int[np.ndarray, " pair"],
-    cells: int,
-    values: Float[np.ndarray, " pair"],
-) -> Float[np.ndarray, "row cell"]:
-    """Sums over pairs by cell: over all pairs, then over those without a word of a topic, for each topic in turn."""
-    one, other, topics = labelling.topic[first], labelling.topic[second], labelling.membership.shape[1]
-    apart, whole = one != other, np.bincount(cell, values, cells)
-    touched = np.bincount(one * cells + cell, values, topics * cells)
-    touched += np.bincount((other * cells + cell)[apart], values[apart], topics * cells)
-    # ``np.bincount`` of an empty array returns integers.
-    return np.concatenate([whole[None], whole - touched.reshape(topics, cells)]).astype(np.float64)
+    @classmethod
+    def of_positions(cls, table: PairTable, labelling: Labelling, strata: Strata) -> "PairsInCells":
+        """The pairs of a table that has bins of distance; they must be of different words that are kept."""
+        pairs = table.first, table.second
+        return cls(labelling, pairs, cell_of(strata.of(*pairs), table.bin), table.counts)
+
+    def averages(self, sums: Float[np.ndarray, " pair"]) -> Matched:
+        """Averages over all words first, then with the words of each topic left out (the first, if words have several).
+
+        ``sums`` are over the pairs of positions that a pair stands for.
+        """
+        (same, different), (same_counts, different_counts) = self._leaving_out(sums), self._counts
+        return matched_averages(same, same_counts, different, different_counts)
+
+    def _leaving_out(self, values: Float[np.ndarray, " pair"]) -> list[Float[np.ndarray, "row cell"]]:
+        """Sums by cell of same- and of different-topic pairs: over all, then without each topic's words in turn.
+
+        Counts are whole numbers: an emptied cell is exactly 0, and has no part in the averages.
+        """
+        sums = []
+        for inside, touched, chosen, twice in self._sides:
+            whole = np.bincount(inside, values[chosen], self._cells)
+            left = whole - np.bincount(touched, values[twice], self._topics * self._cells).reshape(self._topics, -1)
+            # ``np.bincount`` of an empty array returns integers.
+            sums.append(np.concatenate([whole[None], left]).astype(np.float64))
+        return sums
 
 
 def with_topics(
-    found: Contrast,
+    compared: MatchedComparison,
     same: Float[np.ndarray, " replicate"],
     different: Float[np.ndarray, " replicate"],
     without: Sequence[Matched],
     labellings: Sequence[Labelling],
-) -> Contrast:
-    """The contrast with intervals for three sources of uncertainty: variances of replicates and jackknife are added.
+) -> MatchedComparison:
+    """The comparison with intervals for three sources of uncertainty: variances of replicates and jackknife are added.
 
     Drawing articles alone asks what other text would show for these very words. Which words a topic has is chance too,
     so the interval adds the jackknife over topics, like that of matched similarity.
 
     same, different: averages over LDA seeds, the sample first and then its replicates (articles, LDA seeds).
-    without: for each LDA seed's labelling, the result of ``matched_without_topics``. A topic of the first seed is left
-    out together with its partners in the others.
+    without: averages for each LDA seed's labelling, with topics left out. A topic of the first seed is left out
+    together with its partners in the others.
     The ratio's interval comes from its logarithm: log ratio ± 1.96 s. Replicates without pairs of both kinds are left
     out, as ``contrast`` counts them. There is no interval if fewer than half remain, or if a topic cannot be left out.
     """
@@ -334,15 +340,14 @@ def with_topics(
     # The sample itself is not a replicate; if it has no number there is no interval.
     there[0] = True
     low, high = _interval((same - different)[there], left[0] - left[1], replicates=len(same) - 1)
-    found = replace(found, difference_low=low, difference_high=high)
-    if found.ratio is None:
-        return found
+    compared = msgspec.structs.replace(compared, difference_low=low, difference_high=high)
+    if compared.ratio is None:
+        return compared
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = (np.log(same) - np.log(different))[there]
-        low, high = _interval(logs, np.log(left[0]) - np.log(left[1]), replicates=len(same) - 1)
-    if low is None or high is None:
-        return replace(found, low=None, high=None)
-    return replace(found, low=float(np.exp(low)), high=float(np.exp(high)))
+        ends = _interval(logs, np.log(left[0]) - np.log(left[1]), replicates=len(same) - 1)
+    low, high = (None if end is None else float(np.exp(end)) for end in ends)
+    return msgspec.structs.replace(compared, low=low, high=high)
 
 
 def _left_out(
@@ -368,106 +373,30 @@ def _interval(
     return jackknife_interval(float(values[0]), left_out, more=float(values[1:].var(ddof=1)))
 
 
-@dataclass(frozen=True)
-class MatchedSimilarity:
-    """Similarity of same-topic pairs, and of different-topic pairs of the same co-occurrence and frequency."""
+def matched_similarity(
+    similarities: Sequence[Matched], labellings: Sequence[Labelling], balances: Sequence[Matched]
+) -> MatchedComparison:
+    """The average over LDA seeds of similarity, with topics left out, and how often matched pairs co-occur.
 
-    same: float
-    different: float
-    difference: float
-    difference_low: float | None
-    difference_high: float | None
-    """A 95 % interval by the jackknife, which leaves out each topic's words; None if a topic cannot be left out.
-
-    The variance of the mean over LDA seeds is added to it.
+    The interval of the difference is by the jackknife, which leaves out each topic's words (None if a topic cannot be
+    left out); the variance of the mean over LDA seeds is added to it.
     """
-
-    share: float
-    """The share of same-topic pairs that have a match."""
-
-
-class MatchedWords:
-    """All pairs of the words that a labelling keeps, by stratum: sorted once, for many matrices of similarities."""
-
-    def __init__(self, labelling: Labelling, strata: Strata) -> None:
-        """The pairs of one labelling's words; both are over one vocabulary."""
-        self._kept = labelling.among_kept
-        strata = strata.among(labelling.kept)
-        words, self._strata = np.arange(len(self._kept.membership)), strata.strata
-        self._topics = self._kept.membership.shape[1]
-        self._pairs = self._kept.same_topic_pairs
-        self._same_stratum = strata.of(*self._pairs)
-        # The topic of the row's word and the stratum of the pair; same-topic pairs and the diagonal are left out.
-        stratum = strata.of(*np.ix_(words, words)) + self._kept.topic[:, None] * self._strata
-        aside = self._topics * self._strata
-        stratum[self._pairs] = stratum[self._pairs[::-1]] = stratum[words, words] = aside
-        self._codes = stratum.ravel()
-        ones = np.bincount(self._codes, minlength=aside + 1).astype(np.float64)
-        self._different_counts = self._without(ones[:-1].reshape(self._topics, -1))
-        self._same_counts = self._same(np.ones(len(self._same_stratum)))
-
-    def averages(self, similarity: Float[np.ndarray, "word word"]) -> Matched:
-        """Averages over all words first, then with the words of each topic left out (the first, if words have several).
-
-        ``similarity`` is symmetric and has the kept words alone.
-        """
-        touched = np.bincount(self._codes, similarity.ravel(), self._topics * self._strata + 1)
-        different = self._without(touched[:-1].reshape(self._topics, -1))
-        return matched_averages(
-            self._same(similarity[self._pairs]), self._same_counts, different, self._different_counts
-        )
-
-    def _same(self, values: Float[np.ndarray, " pair"]) -> Float[np.ndarray, "row stratum"]:
-        return _leaving_out(self._kept, *self._pairs, self._same_stratum, self._strata, values)
-
-    def _without(self, touched: Float[np.ndarray, "topic stratum"]) -> Float[np.ndarray, "row stratum"]:
-        """Like ``_leaving_out`` for different-topic pairs, each of which touches two topics."""
-        whole = touched.sum(axis=0) / 2
-        return np.concatenate([whole[None], whole - touched])
-
-
-def matched_similarity(similarities: Sequence[Matched], labellings: Sequence[Labelling]) -> MatchedSimilarity:
-    """The average over LDA seeds of what ``MatchedWords.averages`` returned for each."""
     differences = np.stack([each.same - each.different for each in similarities])
     seeds, difference = len(labellings), float(differences[:, 0].mean())
     between = float(differences[:, 0].var(ddof=1)) / seeds if seeds > 1 else 0.0
     low, high = jackknife_interval(difference, _left_out(list(differences), labellings), more=between)
-    found = mean_of_seeds(similarities, "same", "different", "share")
-    return MatchedSimilarity(difference=difference, difference_low=low, difference_high=high, **found)
+    return MatchedComparison(
+        **mean_of_seeds(similarities, "same", "different", "share"),
+        difference=finite(difference),
+        difference_low=low,
+        difference_high=high,
+        co_occurrence=Sides(**mean_of_seeds(balances, "same", "different")),
+    )
 
 
-def mean_of_seeds(found: Sequence[Matched], *names: str) -> dict[str, float]:
-    """The averages over LDA seeds of the numbers over all pairs.
-
-    For co-occurrence, they say how often matched pairs co-occur; equal numbers mean that no difference is left.
-    """
-    return {name: float(np.mean([getattr(each, name)[0] for each in found])) for name in names}
-
-
-def matched_word_co_occurrence(table: PairTable, labelling: Labelling, words: MatchedWords) -> Matched:
-    """Average co-occurrence over matched pairs of words, as similarity is averaged."""
-    pairs, number = table.among(labelling.kept), np.cumsum(labelling.kept) - 1
-    first, second = number[pairs.first], number[pairs.second]
-    counts = np.zeros((labelling.words, labelling.words))
-    counts[first, second] = counts[second, first] = pairs.counts / 2
-    return words.averages(counts)
-
-
-def matched_co_occurrence(table: PairTable, co_occurrence: PairTable, labelling: Labelling, strata: Strata) -> Matched:
-    """Average co-occurrence of the words at two positions, over matched pairs of positions, as attention is averaged.
-
-    table: how many pairs of positions there are of each pair of words and bin of distance.
-    co_occurrence: how often two words co-occur; it counts each pair of positions in both directions.
-    """
-    table = table.without_same_word().among(labelling.kept)
-    first, second, counts = table.first, table.second, table.counts
-    # A pair that is not in the table has place −1, and never co-occurs.
-    together = counts * np.append(co_occurrence.counts, 0.0)[co_occurrence.places(first, second)] / 2
-    same, cell = labelling.shares(first, second), strata.cells_of_bins(first, second, table.bin)
-    groups = [(same, together), (same, counts), (~same, together), (~same, counts)]
-    sums = [np.bincount(cell[chosen], values[chosen], strata.size) for chosen, values in groups]
-    # ``np.bincount`` of an empty array returns integers.
-    return matched_averages(*(each[None].astype(np.float64) for each in sums))
+def mean_of_seeds(averages: Sequence[Matched], *names: str) -> dict[str, Any]:
+    """The averages over LDA seeds of the numbers over all pairs."""
+    return {name: finite(np.mean([getattr(each, name)[0] for each in averages])) for name in names}
 
 
 def jackknife_interval(
@@ -479,6 +408,6 @@ def jackknife_interval(
     """
     if len(without) < 2 or not np.isfinite([value, *without]).all():
         return None, None
-    error = np.sqrt((len(without) - 1) * without.var() + more)
+    error = float(np.sqrt((len(without) - 1) * without.var() + more))
     half = float(special.ndtri((1 + CONFIDENCE) / 2)) * error
     return value - half, value + half

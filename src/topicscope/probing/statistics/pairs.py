@@ -13,7 +13,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from topicscope.probing.statistics.labelling import Labelling
-from topicscope.probing.statistics.resampling import Contrast, SeedDraws, contrast
+from topicscope.probing.statistics.resampling import SeedDraws, contrast
+from topicscope.records import TopPairs
 
 # Products of two words' weights held at once.
 BLOCK = 1_000_000
@@ -26,12 +27,12 @@ def pair_forms(
     values: Float[np.ndarray, "pair column"],
 ) -> Float[np.ndarray, "replicate column"]:
     """By replicate and column, the sum of the pairs' values, each times the weights of its two words."""
-    found = np.empty((len(weights), values.shape[1]))
+    sums = np.empty((len(weights), values.shape[1]))
     rows = max(1, BLOCK // max(len(first), 1))
     for start in range(0, len(weights), rows):
         part = weights[start : start + rows]
-        found[start : start + rows] = (np.take(part, first, axis=1) * np.take(part, second, axis=1)) @ values
-    return found
+        sums[start : start + rows] = (np.take(part, first, axis=1) * np.take(part, second, axis=1)) @ values
+    return sums
 
 
 def form_average(
@@ -120,13 +121,14 @@ class PairTable:
 
     def without_same_word(self) -> "PairTable":
         """Pairs of different words only."""
-        return self._rows(self.first != self.second)
+        return self.rows(self.first != self.second)
 
     def among(self, kept: Bool[np.ndarray, " word"]) -> "PairTable":
         """Pairs of kept words only."""
-        return self._rows(kept[self.first] & kept[self.second])
+        return self.rows(kept[self.first] & kept[self.second])
 
-    def _rows(self, chosen: Bool[np.ndarray, " pair"]) -> "PairTable":
+    def rows(self, chosen: Bool[np.ndarray, " pair"]) -> "PairTable":
+        """Some of its rows."""
         return PairTable(self.vocabulary, self.codes[chosen], self.counts[chosen], self.sums[chosen])
 
     def places(
@@ -156,9 +158,8 @@ def count_pairs(
         tables.append(PairTable(vocabulary, codes, 2 * pairs, np.zeros(len(codes))))
         if len(tables) > 512:
             tables = [PairTable.merged(tables)]
-    found = PairTable.merged(tables) if tables else PairTable.empty(vocabulary)
-    some = found.counts > 0
-    return PairTable(vocabulary, found.codes[some], found.counts[some], found.sums[some])
+    table = PairTable.merged(tables) if tables else PairTable.empty(vocabulary)
+    return table.rows(table.counts > 0)
 
 
 def top_pairs(table: PairTable, number: int) -> Int[np.ndarray, " pair"]:
@@ -166,25 +167,6 @@ def top_pairs(table: PairTable, number: int) -> Int[np.ndarray, " pair"]:
     places = np.flatnonzero(table.first != table.second)
     order = np.argsort(-table.counts[places], kind="stable")
     return places[order[:number]]
-
-
-@dataclass(frozen=True)
-class TopPairs:
-    """One row of Table 2: same-topic pairs, and the pairs of any words that co-occur most.
-
-    In both contrasts ``different`` stands for the top pairs. Their intervals are over words (each counts a Poisson(1)
-    number of times, a pair the product of its words'), since chance may decide which words a topic or the list has,
-    and in addition over LDA seeds.
-    """
-
-    pairs: int
-    """How many top pairs."""
-
-    same_topic: float
-    """The share of the top pairs that are same-topic pairs themselves, averaged over LDA seeds; NaN without a pair."""
-
-    attention: Contrast
-    cosine: Contrast
 
 
 def compare_top_pairs(
@@ -207,17 +189,17 @@ def compare_top_pairs(
     seeds = SeedDraws.draw(len(labellings), replicates, generator=generator)
     top, same, frequent = top_pairs(table, number), [], []
     for place, labelling in enumerate(labellings):
-        mine = [variant[place] for variant in vectors]
-        same.append(_averages(table, labelling.same_topic_pairs, mine, words))
-        frequent.append(_averages(table, (table.first[top], table.second[top]), mine, words))
+        own = [variant[place] for variant in vectors]
+        same.append(_averages(table, labelling.same_topic_pairs, own, words))
+        frequent.append(_averages(table, (table.first[top], table.second[top]), own, words))
     # One column for attention, then one for each variant's similarity.
     attention, *similar = (
         contrast(*(seeds.average(np.stack([each[column] for each in side])) for side in (same, frequent)))
         for column in range(1 + len(vectors))
     )
     shared = [each.shares(table.first[top], table.second[top]) for each in labellings]
-    same_topic = float(np.mean(shared)) if len(top) else np.nan
-    return [TopPairs(len(top), same_topic, attention, each) for each in similar]
+    same_topic = float(np.mean(shared)) if len(top) else None
+    return [TopPairs(pairs=len(top), same_topic=same_topic, attention=attention, cosine=each) for each in similar]
 
 
 def _averages(

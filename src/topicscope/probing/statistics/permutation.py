@@ -6,11 +6,10 @@ it is never 0 and is valid for any number of them: P(p ≤ α) ≤ α.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int, Int32, Shaped
+from jaxtyping import Float, Int, Int32
 from scipy import sparse
 
 from topicscope.probing.statistics.labelling import Labelling
@@ -21,10 +20,8 @@ STRATA, WORDS_IN_STRATUM = 10, 10
 ROUNDING = 1e-10
 # Permutations drawn at once: each takes four bytes per word.
 DRAWN = 1_000
-# Entries of a matrix that are looked up at once: few enough to stay in a processor's cache.
-ENTRIES_AT_ONCE = 50_000
-# Pairs between two strata whose sum is made in 32 bits; there are seldom more.
-SMALL_SUM = 2_000
+# Permutations under which sums are looked up at once.
+AT_ONCE = 250
 
 
 def frequency_strata(frequency: Float[np.ndarray, " word"], strata: int | None = None) -> Int[np.ndarray, " word"]:
@@ -39,24 +36,29 @@ def frequency_strata(frequency: Float[np.ndarray, " word"], strata: int | None =
 
 def stratified_orders(
     labelling: Labelling, stratum: Int[np.ndarray, " word"], permutations: int, *, generator: np.random.Generator
-) -> Int[np.ndarray, "permutation word"]:
-    """Permutations of the kept words within their strata: word i takes the topics of ``order[permutation, i]``."""
-    order = np.tile(np.arange(len(stratum)), (permutations, 1))
-    for members in _members(labelling, stratum):
-        order[:, members] = generator.permuted(np.tile(members, (permutations, 1)), axis=1)
-    return order
+) -> Iterator[Int32[np.ndarray, "permutation word"]]:
+    """Permutations of the kept words within their strata, ``DRAWN`` of them at once.
+
+    Under a permutation word i takes the topics of word ``order[permutation, i]``.
+    """
+    kept = labelling.kept
+    strata = [np.flatnonzero(kept & (stratum == each)) for each in np.unique(stratum[kept])]
+    for start in range(0, permutations, DRAWN):
+        order = np.tile(np.arange(len(stratum), dtype=np.int32), (min(DRAWN, permutations - start), 1))
+        for members in strata:
+            order[:, members] = generator.permuted(order[:, members], axis=1)
+        yield order
 
 
-@dataclass(frozen=True, eq=False)
-class PairBlock:
-    """Pairs of words between two strata.
+class Block(NamedTuple):
+    """Pairs of words of two strata.
 
-    Words stay in their stratum, so under every permutation such a pair is within one small part of a matrix over all
-    words, which stays in a processor's cache.
+    Words stay in their stratum, so under every permutation such a pair stays in one part of a matrix over all words:
+    small enough for a processor's cache, where many permutations look it up.
     """
 
-    chosen: Int[np.ndarray, " pair"]
-    """Which of all pairs these are, ascending."""
+    pairs: Int[np.ndarray, " pair"]
+    """Which of all pairs these are."""
 
     first: Int[np.ndarray, " pair"]
     second: Int[np.ndarray, " pair"]
@@ -65,158 +67,84 @@ class PairBlock:
 
     columns: Int[np.ndarray, " _"]
 
-    def part(self, matrix: Shaped[np.ndarray, "word word"]) -> Shaped[np.ndarray, " entry"]:
-        """The entries of a matrix between the two strata, row by row.
-
-        A word with itself is no pair and is never looked up: in the place of that entry stands another.
-        """
-        found = matrix[np.ix_(self.rows, self.columns)].ravel()
-        if self.rows is self.columns:
-            found[:: len(self.rows) + 1] = found[1]
-        return found
-
-    def entries(self, places: Int32[np.ndarray, "word permutation"]) -> Int32[np.ndarray, "pair permutation"]:
-        """Where each pair stands in such a part, from every word's place within its stratum."""
-        found = places[self.first]
-        found *= np.int32(len(self.columns))
-        found += places[self.second]
-        return found
+    def entries(self, place: Int32[np.ndarray, "word permutation"]) -> Int32[np.ndarray, "pair permutation"]:
+        """Where the pairs stand in the part, row by row, from every word's place within its stratum."""
+        return place[self.first] * np.int32(len(self.columns)) + place[self.second]
 
 
-class Exchange:
-    """Kept words exchange their places within strata."""
-
-    def __init__(self, labelling: Labelling, stratum: Int[np.ndarray, " word"]) -> None:
-        """Only words that the labelling keeps are exchanged."""
-        self._words, self._members = len(stratum), _members(labelling, stratum)
-        self._number = np.zeros(self._words, dtype=np.int64)
-        for number, members in enumerate(self._members):
-            self._number[members] = number
-
-    def blocks(self, first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"]) -> list[PairBlock]:
-        """Pairs of kept words by the strata of their two words."""
-        # What is looked up is symmetric: the word of the lower stratum comes first.
-        swapped = self._number[first] > self._number[second]
-        first, second = np.where(swapped, second, first), np.where(swapped, first, second)
-        codes = self._number[first] * len(self._members) + self._number[second]
-        order = np.argsort(codes, kind="stable")
-        present, starts = np.unique(codes[order], return_index=True)
-        return [
-            PairBlock(
-                chosen,
-                first[chosen],
-                second[chosen],
-                *(self._members[each] for each in divmod(code, len(self._members))),
-            )
-            # Without a pair there is no block, although ``np.split`` returns one part.
-            for code, chosen in zip(present.tolist(), np.split(order, starts[1:]), strict=False)
-        ]
-
-    def places(
-        self, permutations: int, *, generator: np.random.Generator
-    ) -> Iterator[tuple[int, Int32[np.ndarray, "word permutation"]]]:
-        """Every word's place within its stratum, first with words as they are, then under ``DRAWN`` permutations each.
-
-        Each part comes with the number of its first column among all. If there are no more than ``DRAWN`` permutations
-        in all, they are those of ``stratified_orders``.
-        """
-        for start in (0, *range(1, 1 + permutations, DRAWN)):
-            number = min(DRAWN, 1 + permutations - start) if start else 1
-            found = np.zeros((self._words, number), dtype=np.int32)
-            for members in self._members:
-                places = np.tile(np.arange(len(members), dtype=np.int32), (number, 1))
-                found[members] = (generator.permuted(places, axis=1) if start else places).T
-            yield start, found
-
-    def entries(
-        self, blocks: Sequence[PairBlock], permutations: int, *, generator: np.random.Generator
-    ) -> Iterator[tuple[int, slice, Int32[np.ndarray, "pair permutation"]]]:
-        """Where the pairs of each block stand in its part of a matrix, under a few of these permutations at once.
-
-        Each comes with the number of its block, and with the place of its permutations among all.
-        """
-        for start, places in self.places(permutations, generator=generator):
-            for number, block in enumerate(blocks):
-                at_once = max(ENTRIES_AT_ONCE // len(block.first), 1)
-                for begin in range(0, places.shape[1], at_once):
-                    found = block.entries(places[:, begin : begin + at_once])
-                    yield number, slice(start + begin, start + begin + found.shape[1]), found
+def blocks(
+    stratum: Int[np.ndarray, " word"], first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"]
+) -> list[Block]:
+    """Pairs by the strata of their two words; what is looked up is symmetric, so the lower stratum comes first."""
+    swapped = stratum[first] > stratum[second]
+    first, second = np.where(swapped, second, first), np.where(swapped, first, second)
+    codes = stratum[first] * (int(stratum.max(initial=0)) + 1) + stratum[second]
+    order = np.argsort(codes, kind="stable")
+    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    return [
+        Block(
+            pairs,
+            first[pairs],
+            second[pairs],
+            rows=np.flatnonzero(stratum == stratum[first[pairs[0]]]),
+            columns=np.flatnonzero(stratum == stratum[second[pairs[0]]]),
+        )
+        # Without a pair there is no block, although ``np.split`` returns one part.
+        for pairs in np.split(order, starts[1:])
+        if len(pairs)
+    ]
 
 
-def permuted_same_topic_sums(
+def exchanged_places(
+    labelling: Labelling, stratum: Int[np.ndarray, " word"], permutations: int, *, generator: np.random.Generator
+) -> Iterator[tuple[slice, Int32[np.ndarray, "word permutation"]]]:
+    """The place, within its stratum, of the word whose place each word takes: as words are, then permuted.
+
+    Each part comes with the places of its permutations among all. The labelling keeps all words.
+    """
+    place = np.empty(len(stratum), dtype=np.int32)
+    for each in np.unique(stratum):
+        members = np.flatnonzero(stratum == each)
+        place[members] = np.arange(len(members))
+    yield slice(0, 1), place[:, None]
+    start = 1
+    for orders in stratified_orders(labelling, stratum, permutations, generator=generator):
+        for some in np.split(orders, range(AT_ONCE, len(orders), AT_ONCE)):
+            yield slice(start, start + len(some)), np.ascontiguousarray(place[some].T)
+            start += len(some)
+
+
+def permuted_sums(
     matrices: Sequence[Float[np.ndarray, "word word"]],
     labelling: Labelling,
     stratum: Int[np.ndarray, " word"],
     permutations: int,
     *,
+    by_topic: bool = False,
     generator: np.random.Generator,
-) -> Float[np.ndarray, "matrix permutation_plus_one"]:
+) -> Float[np.ndarray, "matrix group permutation_plus_one"]:
     """Sums of symmetric matrices over same-topic pairs, each once: as words are, then when they exchange their places.
 
-    Only same-topic pairs are looked up, the same permutations for all matrices. Topics of kept words are exchanged with
-    those of kept words only.
-
-    Entries are rounded to less than a millionth of the largest difference between entries of the same two strata. So
-    these are sums of whole numbers: the same pairs in another order have the same sum, to the last digit.
+    Only same-topic pairs are looked up, the same permutations for all matrices. The labelling keeps all words. There is
+    one group, or by topic one for each, with the pairs of its words.
     """
-    exchange = Exchange(labelling, stratum)
-    blocks = exchange.blocks(*labelling.same_topic_pairs)
-    rounded = [
-        _rounded(np.stack([block.part(each) for each in matrices], axis=1), len(block.first)) for block in blocks
-    ]
-    sums = np.zeros((1 + permutations, len(matrices)))
-    for number, here, entries in exchange.entries(blocks, permutations, generator=generator):
-        table, step, middle = rounded[number]
-        # Small whole numbers, whose sum fits into 32 bits unless they are many.
-        kind = np.int32 if len(entries) <= SMALL_SUM else np.int64
-        sums[here] += np.take(table, entries, axis=0).sum(axis=0, dtype=kind) * step + len(entries) * middle
-    return np.ascontiguousarray(sums.T)
-
-
-def _rounded(
-    table: Float[np.ndarray, "entry matrix"], pairs: int
-) -> tuple[Int32[np.ndarray, "entry matrix"], Float[np.ndarray, " matrix"], Float[np.ndarray, " matrix"]]:
-    """Each column as whole number × step + middle; the sum of so many, up to ``SMALL_SUM``, fits into 32 bits."""
-    low, high = table.min(axis=0), table.max(axis=0)
-    # What is not finite has no step, so that its sums are not numbers either.
-    with np.errstate(invalid="ignore"):
-        middle = (low + high) / 2
-        step = np.where(high == low, 1.0, (high - low) / 2) * min(pairs, SMALL_SUM) / 2**30
-        step = np.where(np.isfinite(step), step, np.nan)
-        whole = table - middle
-        whole /= step
-        return np.rint(whole, out=whole).astype(np.int32), step, middle
-
-
-def permuted_topic_sums(
-    matrices: Sequence[Float[np.ndarray, "word word"]],
-    labelling: Labelling,
-    stratum: Int[np.ndarray, " word"],
-    permutations: int,
-    *,
-    generator: np.random.Generator,
-) -> Float[np.ndarray, "matrix topic permutation_plus_one"]:
-    """The same over the pairs of each topic, and not rounded."""
-    topic, first, second = labelling.pairs_by_topic
-    exchange = Exchange(labelling, stratum)
-    blocks, prepared = exchange.blocks(first, second), []
-    for block in blocks:
-        # A row of ones for each topic: its pairs stand together.
-        topics, starts = np.unique(topic[block.chosen], return_index=True)
-        ends, pairs = np.append(starts, len(block.chosen)), np.arange(len(block.chosen))
-        gather = sparse.csr_array((np.ones(len(pairs)), pairs, ends), shape=(len(topics), len(pairs)))
-        prepared.append((np.stack([block.part(each) for each in matrices], axis=1), topics, gather))
-    sums = np.zeros((labelling.membership.shape[1], 1 + permutations, len(matrices)))
-    for number, here, entries in exchange.entries(blocks, permutations, generator=generator):
-        table, topics, gather = prepared[number]
-        found = gather @ np.take(table, entries, axis=0).reshape(len(entries), -1)
-        sums[topics, here] += found.reshape(len(topics), entries.shape[1], -1)
+    topics = labelling.membership.shape[1] if by_topic else 1
+    first, second = labelling.same_topic_pairs
+    topic = np.zeros(len(first), dtype=np.int64)
+    if by_topic:
+        topic, first, second = labelling.pairs_by_topic
+    prepared = []
+    for block in blocks(stratum, first, second):
+        groups, group = np.unique(topic[block.pairs], return_inverse=True)
+        gather = sparse.csr_array((np.ones(len(group)), (group, np.arange(len(group)))))
+        part = np.stack([matrix[np.ix_(block.rows, block.columns)].ravel() for matrix in matrices], axis=1)
+        prepared.append((block, part, groups, gather))
+    sums = np.zeros((topics, 1 + permutations, len(matrices)))
+    for here, place in exchanged_places(labelling, stratum, permutations, generator=generator):
+        for block, part, groups, gather in prepared:
+            values = part.take(block.entries(place), axis=0).reshape(len(block.pairs), -1)
+            sums[groups, here] += (gather @ values).reshape(len(groups), place.shape[1], -1)
     return np.moveaxis(sums, -1, 0)
-
-
-def _members(labelling: Labelling, stratum: Int[np.ndarray, " word"]) -> list[Int[np.ndarray, " _"]]:
-    """The kept words of each stratum that has any."""
-    return [np.flatnonzero(labelling.kept & (stratum == each)) for each in np.unique(stratum[labelling.kept])]
 
 
 def log_ratio(
@@ -256,10 +184,10 @@ def false_discovery_rates(p: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "
     # This takes a second, which workers that only measure passages do not need.
     from scipy import stats
 
-    found, there = p.copy(), np.isfinite(p)
+    rates, there = p.copy(), np.isfinite(p)
     if there.any():
-        found[there] = stats.false_discovery_control(p[there])
-    return found
+        rates[there] = stats.false_discovery_control(p[there])
+    return rates
 
 
 def maximum_p(
@@ -278,10 +206,10 @@ def maximum_p(
     with np.errstate(invalid="ignore"):
         spread = every.std(axis=0)
     usable = there & (spread > ROUNDING)
-    found = np.where(there, 1.0, np.nan)
+    p = np.where(there, 1.0, np.nan)
     if not usable.any():
-        return found
+        return p
     distance = np.abs((every - every.mean(axis=0))[:, usable] / spread[usable])
     largest = distance.max(axis=1)
-    found[usable] = (largest[:, None] >= distance[-1] - ROUNDING / spread[usable]).mean(axis=0)
-    return found
+    p[usable] = (largest[:, None] >= distance[-1] - ROUNDING / spread[usable]).mean(axis=0)
+    return p

@@ -1,47 +1,32 @@
 """Same against different topic: ratio, difference and AUC with intervals, from bootstrap replicates of the averages.
 
 Each article has its own weights; LDA seeds are drawn anew in every replicate (for topics and words see ``labelling``).
-Wherever replicates are passed on, the first of them is the sample itself.
+Wherever replicates are passed on, the first of them is the sample itself. The end of the file compares two models that
+were measured on the same passages, words and topics, under the same draws.
 """
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Int
+from msgspec import structs
 
 from topicscope.measure.uncertainty import CONFIDENCE
+from topicscope.probing.statistics.permutation import permutation_p
 from topicscope.randomness import Purpose, generator
+from topicscope.records import Comparison, PairedRow, Ratio
 
 # Replicates without pairs are left out. If less than this share remains, there is no interval: with two topics, only
 # four replicates in ten draw both, and it would hold the true value in 73 % of cases (with three topics in 95 %).
 LEAST_WITH_PAIRS = 0.5
 
+C = TypeVar("C", bound=Comparison)
 
-@dataclass(frozen=True)
-class Contrast:
-    """Averages over same-topic and different-topic pairs, and how they compare; None for what is not defined.
 
-    Intervals are 95 % percentile intervals over the replicates that have pairs of both kinds, None if fewer than half
-    have: with few topics, some replicates draw only one of them and have no pair of two (``replicates_left_out`` counts
-    them). ``ratio`` and its interval are None unless the interval of the denominator (the denominator itself, if it has
-    none) is above 0: around 0 the ratio may be any number, and below it is meaningless. ``ratio_note`` says which it
-    is, or how many replicates have no pair.
-    """
-
-    same: float
-    different: float
-    ratio: float | None
-    low: float | None
-    high: float | None
-    difference: float
-    difference_low: float | None
-    difference_high: float | None
-    auc: float | None = None
-    auc_low: float | None = None
-    auc_high: float | None = None
-    p: float | None = None
-    ratio_note: str | None = None
-    replicates_left_out: int = 0
+def finite(value: float | None) -> float | None:
+    """A finite number, or None."""
+    return float(value) if value is not None and np.isfinite(value) else None
 
 
 def percentile_interval(replicates: Float[np.ndarray, " replicate"]) -> tuple[float, float] | tuple[None, None]:
@@ -61,8 +46,8 @@ def contrast(
     *,
     auc: Float[np.ndarray, " replicate"] | None = None,
     p: float | None = None,
-) -> Contrast:
-    """The contrast of averages whose first entry is the number itself and whose others are its bootstrap replicates."""
+) -> Comparison:
+    """The comparison of averages: the first entry is the number itself, the others are its bootstrap replicates."""
     # All numbers use the same replicates: one that lacks pairs of one kind counts for neither.
     gone = ~(np.isfinite(same) & np.isfinite(different))
     gone[0] = False
@@ -70,19 +55,24 @@ def contrast(
     note = why_no_ratio(same, different)
     ratio, low, high, note = (None, None, None, note) if note else _ratio(same, different)
     difference = same - different
-    return Contrast(
-        same=float(same[0]),
-        different=float(different[0]),
+    return Comparison(
+        same=finite(same[0]),
+        different=finite(different[0]),
         ratio=ratio,
         low=low,
         high=high,
-        difference=float(difference[0]),
+        difference=finite(difference[0]),
         **_interval("difference", difference),
         **({} if auc is None else _area(np.where(gone, np.nan, auc))),
-        p=None if p is None or not np.isfinite(p) else p,
+        p=finite(p),
         ratio_note=note,
         replicates_left_out=int(gone.sum()),
     )
+
+
+def extended(comparison: Comparison, kind: type[C], **more: Any) -> C:
+    """A comparison of a kind that has further fields, with these."""
+    return kind(**structs.asdict(comparison), **more)
 
 
 def ratio_replicates(
@@ -93,17 +83,15 @@ def ratio_replicates(
         return np.where(different > 0, same / different, np.nan)
 
 
-def ratio_of_ratios(
-    one: Float[np.ndarray, " replicate"], other: Float[np.ndarray, " replicate"]
-) -> dict[str, float | None]:
-    """How many times as large one ratio is as another, with an interval; None for what is not defined.
+def ratio_of_ratios(one: Float[np.ndarray, " replicate"], other: Float[np.ndarray, " replicate"]) -> Ratio:
+    """How many times as large one ratio is as another, with an interval.
 
     Both have the same draws, and the first replicate is the sample: what they share does not count twice.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.where(other > 0, one / other, np.nan)
-    low, high = percentile_interval(found[1:])
-    return {"ratio": float(found[0]) if np.isfinite(found[0]) else None, "low": low, "high": high}
+        quotients = np.where(other > 0, one / other, np.nan)
+    low, high = percentile_interval(quotients[1:])
+    return Ratio(ratio=finite(quotients[0]), low=low, high=high)
 
 
 def why_no_ratio(same: Float[np.ndarray, " replicate"], different: Float[np.ndarray, " replicate"]) -> str | None:
@@ -156,8 +144,8 @@ def _interval(name: str, values: Float[np.ndarray, " replicate"]) -> dict[str, f
 
 def _area(auc: Float[np.ndarray, " replicate"]) -> dict[str, float | None]:
     """AUC and its interval, cut at 0 and 1: rounding and first-order replicates may exceed a probability's range."""
-    found = {"auc": float(auc[0]), **_interval("auc", auc)}
-    return {name: None if end is None else float(np.clip(end, 0, 1)) for name, end in found.items()}
+    numbers = {"auc": finite(auc[0]), **_interval("auc", auc)}
+    return {name: None if number is None else float(np.clip(number, 0, 1)) for name, number in numbers.items()}
 
 
 def poisson_weights(
@@ -205,3 +193,44 @@ def auc_of_histograms(
     below = np.cumsum(different, axis=-1) - different / 2
     with np.errstate(invalid="ignore", divide="ignore"):
         return (same * below).sum(axis=-1) / (same.sum(axis=-1) * different.sum(axis=-1))
+
+
+# Two models.
+
+
+class Comparable(NamedTuple):
+    """One measure of one model: averages under the draws, and what is tested under the permutations."""
+
+    same: Float[np.ndarray, " replicate"]
+    different: Float[np.ndarray, " replicate"]
+    auc: Float[np.ndarray, " replicate"]
+    permuted: Float[np.ndarray, " permutation_plus_one"]
+    """The tested statistic, the observed number first: log-ratio of attention, same-topic average of similarity."""
+
+
+def compared(one: Comparable, other: Comparable, about: PairedRow) -> PairedRow:
+    """How much more topic structure the first has: ratio of ratios, differences of differences and of AUC, and p.
+
+    about: which models and which measure. Replicates of both models draw the same articles, words and topics, so what
+    they share does not count twice. The test permutes words' topics, the same way for both: would shuffled topics tell
+    them apart as much? There is no ratio of ratios if one of the models has no ratio.
+    """
+    quotient = Ratio()
+    if not any(why_no_ratio(each.same, each.different) for each in (one, other)):
+        quotient = ratio_of_ratios(*(ratio_replicates(each.same, each.different) for each in (one, other)))
+    difference, auc = (one.same - one.different) - (other.same - other.different), one.auc - other.auc
+    permuted = one.permuted - other.permuted
+    # Rounding errors are those of each model's own numbers.
+    size = float(max(abs(one.permuted[0]), abs(other.permuted[0])))
+    p = permutation_p(float(permuted[0]), permuted[1:], size=size if np.isfinite(size) else 0.0)
+    return structs.replace(
+        about,
+        ratio_of_ratios=quotient.ratio,
+        low=quotient.low,
+        high=quotient.high,
+        difference=finite(difference[0]),
+        **_interval("difference", difference),
+        auc_difference=finite(auc[0]),
+        **_interval("auc_difference", auc),
+        p=finite(p),
+    )

@@ -1,33 +1,27 @@
-"""Similarity of word vectors within and between topics: cosine and dot product over all pairs, exactly.
+"""Similarity of words within and between topics, over all pairs: no pair is sampled, and no loop runs over pairs.
 
-No pair is sampled and no loop runs over pairs: the sum over all pairs is the square of the vectors' sum, and same-topic
-pairs are few. AUC and the permutation test look at the kept words' products, a W × W matrix. The end of the file has
-each topic by itself: its own words against all other words, in similarity or in attention.
+What is measured is a W × W matrix over the words that a labelling keeps, of embeddings' cosines or dot products or of
+hidden states' similarities. The end of the file has each topic by itself: its own words against all other words, in
+similarity or in attention.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int, Int32
+from msgspec import structs
 
 from topicscope.probing.statistics.labelling import Labelling, TopicWeights
 from topicscope.probing.statistics.pairs import form_average, pair_forms
-from topicscope.probing.statistics.permutation import (
-    Tested,
-    false_discovery_rates,
-    permutation_p,
-    permuted_same_topic_sums,
-    permuted_topic_sums,
-)
-from topicscope.probing.statistics.resampling import contrast
+from topicscope.probing.statistics.permutation import Tested, false_discovery_rates, permutation_p, permuted_sums
+from topicscope.probing.statistics.resampling import contrast, extended, finite
+from topicscope.records import TopicComparison
 
 Kind = Literal["cosine", "dot"]
 # The most intervals of equal width that values are sorted into before they are compared.
 BUCKETS = 2**20
-# The fields of a contrast that are reported per topic.
-SAID = ("same", "different", "ratio", "low", "high", "difference", "difference_low", "difference_high", "p")
 
 
 def prepared(
@@ -37,90 +31,17 @@ def prepared(
 
     So pass the words that a labelling keeps, and no others. A vector of length zero has cosine 0 with all others.
     """
-    found = vectors.astype(np.float64)
+    vectors = vectors.astype(np.float64)
     if centred:
-        found = found - found.mean(axis=0)
+        vectors = vectors - vectors.mean(axis=0)
     if kind == "dot":
-        return found
-    norms = np.linalg.norm(found, axis=1, keepdims=True)
-    return np.divide(found, norms, out=np.zeros_like(found), where=norms > 0)
-
-
-@dataclass(frozen=True, eq=False)
-class PairAverages:
-    """Averages of dot products over pairs of different words."""
-
-    same: Float[np.ndarray, " replicate"]
-    different: Float[np.ndarray, " replicate"]
-
-
-def principal_places(
-    vectors: Float[np.ndarray, "word width"],
-) -> tuple[Float[np.ndarray, "word 2"], float]:
-    """Words in two dimensions: their directions (unit vectors) along the two in which these vary most.
-
-    Principal components of unit vectors are classical multidimensional scaling of their distances √(2 − 2 cosine). The
-    second number is the share of the variance that the two dimensions hold. Signs are chosen so that in each
-    dimension the coordinate of largest size is positive.
-    """
-    ready = prepared(prepared(vectors, "cosine"), "dot", centred=True)
-    left, sizes, _ = np.linalg.svd(ready, full_matrices=False)
-    places = np.zeros((len(vectors), 2))
-    found = left[:, :2] * sizes[:2]
-    places[:, : found.shape[1]] = found
-    signs = np.sign(places[np.abs(places).argmax(axis=0), np.arange(2)])
-    total = float((sizes**2).sum())
-    return places * np.where(signs == 0, 1.0, signs), float((sizes[:2] ** 2).sum()) / total if total > 0 else 0.0
-
-
-def pair_averages(
-    vectors: Float[np.ndarray, "word width"], labelling: Labelling, weights: TopicWeights | None = None
-) -> PairAverages:
-    """Averages of dot products of kept words over same-topic and different-topic pairs, by replicate."""
-    kept = vectors[labelling.kept].astype(np.float64)
-    if weights is None:
-        one = np.ones((1, len(kept)))
-        weights = TopicWeights(one, one)
-    among = labelling.among_kept
-    first, second = among.same_topic_pairs
-    return averages_of([kept], [np.einsum("pw,pw->p", kept[first], kept[second])], among, weights)[0]
-
-
-def averages_of(
-    vectors: Sequence[Float[np.ndarray, "word _"]],
-    same_products: Sequence[Float[np.ndarray, " pair"]],
-    labelling: Labelling,
-    weights: TopicWeights,
-) -> list[PairAverages]:
-    r"""The same for several sets of vectors of the kept words; the products of their same-topic pairs are given.
-
-    With weights u (between) and s (within), and R the same-topic pairs:
-
-    .. math::
-        \sum_{\text{same}} = \sum_{(i,j) \in R} s_i s_j\, x_i^\top x_j, \qquad
-        \sum_{\text{different}} = \tfrac12 \Big( \big\| \textstyle\sum_i u_i x_i \big\|^2 - \sum_i u_i^2 \|x_i\|^2 \Big)
-        - \sum_{(i,j) \in R} u_i u_j\, x_i^\top x_j
-    """
-    first, second = labelling.same_topic_pairs
-    # The last column counts pairs.
-    values = np.stack([*same_products, np.ones(len(first))], axis=1)
-    u, s = weights.between, weights.within
-    same, inside = (pair_forms(each, first, second, values) for each in (s, u))
-    every_count = (u.sum(axis=1) ** 2 - (u**2).sum(axis=1)) / 2
-    found = []
-    for place, each in enumerate(vectors):
-        every = (((u @ each) ** 2).sum(axis=1) - u**2 @ (each**2).sum(axis=1)) / 2
-        found.append(
-            PairAverages(
-                same=form_average(same[:, place], same[:, -1]),
-                different=form_average(every - inside[:, place], every_count - inside[:, -1]),
-            )
-        )
-    return found
+        return vectors
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
 
 
 def similarity_tests(
-    products: Sequence[Float[np.ndarray, "word word"]],
+    matrices: Sequence[Float[np.ndarray, "word word"]],
     labelling: Labelling,
     stratum: Int[np.ndarray, " word"],
     permutations: int,
@@ -132,14 +53,14 @@ def similarity_tests(
     All matrices see the same permutations. The numbers of pairs do not change, so the same-topic average orders
     permutations as the difference does: that average is returned with p.
     """
-    sums = permuted_same_topic_sums(products, labelling, stratum, permutations, generator=generator)
     pairs = labelling.same_topic_pairs
     number = max(len(pairs[0]), 1)
-    found = []
-    for matrix, (average, permuted) in zip(products, ((each[0], each[1:]) for each in sums / number), strict=True):
-        p = permutation_p(float(average), permuted, size=float(np.abs(matrix[pairs]).sum()) / number)
-        found.append(Tested(p, float(average), permuted))
-    return found
+    averages = permuted_sums(matrices, labelling, stratum, permutations, generator=generator)[:, 0] / number
+    sizes = [float(np.abs(matrix[pairs]).sum()) / number for matrix in matrices]
+    return [
+        Tested(permutation_p(float(row[0]), row[1:], size=size), float(row[0]), row[1:])
+        for row, size in zip(averages, sizes, strict=True)
+    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,8 +117,8 @@ def counts_below(
 
     def bucket(numbers: np.ndarray) -> np.ndarray:
         # Rounding never changes the order of two numbers, so a lower bucket means a lower number.
-        found = (numbers - low) * scale
-        return np.clip(found, 0, buckets, out=found).astype(np.int32)
+        scaled = (numbers - low) * scale
+        return np.clip(scaled, 0, buckets, out=scaled).astype(np.int32)
 
     number = np.bincount(bucket(ordered), minlength=buckets + 1).astype(np.int32)
     place = bucket(values)
@@ -209,28 +130,71 @@ def counts_below(
     return below, not_above
 
 
-def auc_replicates(
-    found: Sequence[Placements], labelling: Labelling, weights: TopicWeights
-) -> list[Float[np.ndarray, " replicate"]]:
-    """AUC of several similarities of one labelling's words, with replicates.
+@dataclass(frozen=True, eq=False)
+class PairAverages:
+    """Averages over pairs of different words, and AUC."""
 
-    It is exact for the sample, the first replicate. In the others, both sides vary to first order: same-topic pairs are
-    weighted anew against the sample's different-topic pairs, and the other way round (a word counts by its average).
-    So a replicate may be a little beyond 0 or 1, as may the sample by rounding: ``contrast`` cuts what is shown.
+    same: Float[np.ndarray, "measured replicate"]
+    different: Float[np.ndarray, "measured replicate"]
+    auc: Float[np.ndarray, "measured replicate"]
+
+
+class Similarities:
+    r"""Numbers of several matrices of similarity between all words of one labelling; a matrix is not kept.
+
+    Replicates weight words by ``TopicWeights``, the sample first. With weights u (between) and s (within), S the matrix
+    and R the same-topic pairs, averages are quotients of
+
+    .. math::
+        \sum_{\text{same}} = \sum_{(i,j) \in R} s_i s_j\, S_{ij}, \qquad
+        \sum_{\text{different}} = \tfrac12 \Big( u^\top S u - \sum_i u_i^2 S_{ii} \Big)
+        - \sum_{(i,j) \in R} u_i u_j\, S_{ij}
+
+    and the same with all entries 1. AUC is exact for the sample. In the replicates both sides vary to first order:
+    same-topic pairs are weighted anew against the sample's different-topic pairs, and the other way round (a word
+    counts by its average). So a replicate may be a little beyond 0 or 1; ``contrast`` cuts what is shown.
     """
-    first, second = labelling.same_topic_pairs
-    values = np.stack([*(each.inside for each in found), np.ones(len(first))], axis=1)
-    inside = pair_forms(weights.within, first, second, values)
-    averages = form_average(inside[:, :-1], inside[:, -1:])
-    return [average + _different_side(each, weights.between) for each, average in zip(found, averages.T, strict=True)]
+
+    def __init__(self, labelling: Labelling, weights: TopicWeights) -> None:
+        """``labelling`` keeps all of its words."""
+        self.labelling, self.weights = labelling, weights
+        self._inside: list[np.ndarray] = []
+        self._every: list[np.ndarray] = []
+        self._placed: list[Placements] = []
+
+    def add(self, matrix: Float[np.ndarray, "word word"]) -> None:
+        """Measure a symmetric matrix; its diagonal does not count."""
+        u, diagonal = self.weights.between, np.diagonal(matrix)
+        self._every.append((np.einsum("rw,rw->r", u @ matrix, u) - u**2 @ diagonal) / 2)
+        self._inside.append(matrix[self.labelling.same_topic_pairs])
+        self._placed.append(placements(matrix, self.labelling))
+
+    def averages(self) -> PairAverages:
+        """Averages and AUC of all matrices, in the order in which they were added."""
+        (first, second), count = self.labelling.same_topic_pairs, len(self._inside)
+        u, s = self.weights.between, self.weights.within
+        # The last column counts pairs.
+        columns = np.column_stack([*self._inside, *(placed.inside for placed in self._placed), np.ones(len(first))])
+        same = pair_forms(s, first, second, columns)
+        inside = pair_forms(u, first, second, np.delete(columns, np.s_[count:-1], axis=1))
+        pairs = (u.sum(axis=1) ** 2 - (u**2).sum(axis=1)) / 2 - inside[:, -1]
+        every = np.stack(self._every, axis=1) - inside[:, :-1]
+        auc = form_average(same[:, count:-1], same[:, -1:]).T
+        return PairAverages(
+            same=form_average(same[:, :count], same[:, -1:]).T,
+            different=form_average(every, pairs[:, None]).T,
+            auc=auc + np.stack([_different_side(placed, u) for placed in self._placed]),
+        )
 
 
-def _different_side(found: Placements, weights: Float[np.ndarray, "replicate word"]) -> Float[np.ndarray, " replicate"]:
+def _different_side(
+    placed: Placements, weights: Float[np.ndarray, "replicate word"]
+) -> Float[np.ndarray, " replicate"]:
     """How far weighting words moves the average of P(same > value) over different-topic pairs; 0 for the sample."""
-    if not found.partners.any():
+    if not placed.partners.any():
         return np.full(len(weights), np.nan)
-    deviation = found.above - found.partners * (found.above.sum() / found.partners.sum())
-    return 2 * form_average(weights @ deviation, weights @ found.partners)
+    deviation = placed.above - placed.partners * (placed.above.sum() / placed.partners.sum())
+    return 2 * form_average(weights @ deviation, weights @ placed.partners)
 
 
 def topic_contrasts(
@@ -242,8 +206,8 @@ def topic_contrasts(
     *,
     counts: Float[np.ndarray, "word word"] | None = None,
     generator: np.random.Generator,
-) -> list[list[dict[str, Any]]]:
-    """For each matrix, a contrast per topic: pairs of its words against pairs of one of them and one of another topic.
+) -> list[list[TopicComparison]]:
+    """For each matrix, a comparison per topic: pairs of its words against pairs of one of them and another topic's.
 
     values: symmetric matrices over the words that the labelling keeps (all of its words): sums over ``counts`` pairs of
     places, if these are given, else one number per pair of words.
@@ -261,8 +225,8 @@ def topic_contrasts(
     levels = [form_average(each, outside[-1]) for each in outside[:-1]]
     left = [each - ones * (level[:, None] + level) for each, level in zip(values, levels, strict=True)]
     # The last matrix counts pairs.
-    permuted = permuted_topic_sums([*left, ones], labelling, stratum, permutations, generator=generator)
-    found: list[list[dict[str, Any]]] = [[] for _ in values]
+    permuted = permuted_sums([*left, ones], labelling, stratum, permutations, by_topic=True, generator=generator)
+    contrasts: list[list[TopicComparison]] = [[] for _ in values]
     for topic in range(labelling.membership.shape[1]):
         members = np.flatnonzero(labelling.membership[:, topic])
         first, second = (members[each] for each in np.triu_indices(len(members), k=1))
@@ -274,10 +238,9 @@ def topic_contrasts(
             different = form_average(draws[:, members] @ outside[place][members], beside)
             rest = form_average(permuted[place, topic], permuted[-1, topic])
             p = permutation_p(float(rest[0]), rest[1:], size=float(np.abs(same[0])))
-            said = asdict(contrast(same, different, p=p))
-            found[place].append({name: said[name] for name in SAID})
-    for each in found:
-        rates = false_discovery_rates(np.array([np.nan if row["p"] is None else row["p"] for row in each]))
-        for row, rate in zip(each, rates.tolist(), strict=True):
-            row["q"] = rate
-    return found
+            contrasts[place].append(extended(contrast(same, different, p=p), TopicComparison))
+    rates = [false_discovery_rates(np.array([each.p for each in row], dtype=np.float64)) for row in contrasts]
+    return [
+        [structs.replace(each, q=finite(q)) for each, q in zip(row, own, strict=True)]
+        for row, own in zip(contrasts, rates, strict=True)
+    ]

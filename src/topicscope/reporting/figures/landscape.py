@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
@@ -12,16 +13,16 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from topicscope.files import Row
-from topicscope.reporting.figures import ORANGE, Drawn, panels
+from topicscope.reporting.figures import panels
+from topicscope.reporting.palette import ORANGE, SEQUENTIAL, SKY
 from topicscope.reporting.rounding import readable
 
-SKY, BLACK, WHITE = "#56B4E9", "#000000", "#FFFFFF"
+BLACK, WHITE = "#000000", "#FFFFFF"
 
 # Losses closer to the smallest than this share of the range look alike.
 FLOOR_OF_EXCESS = 1e-4
 
-FADED = 0.55
+FADED, BANDS = 0.55, 40
 
 
 class FinitePanel(NamedTuple):
@@ -54,7 +55,7 @@ class LandscapeData:
     finite: FinitePanel | None = None
 
 
-def landscape_figure(data: LandscapeData) -> Drawn:
+def landscape_figure(data: LandscapeData) -> Figure:
     """Loss over log α and log β: for all masked positions, and for word queries alone (Remark 5)."""
     losses = [(data.loss, "all masked positions")]
     if data.word_loss is not None:
@@ -74,34 +75,7 @@ def landscape_figure(data: LandscapeData) -> Drawn:
     # Only the whole loss has one optimum; without [MASK] queries it may be a line.
     _mark(axes[0], data, data.optimum, "o", ORANGE)
     figure.legend(handles=_legend(data), loc="outside lower center", ncols=2, fontsize=8, frameon=False)
-    return Drawn(figure, [row for loss, title in losses for row in _rows(data, loss, title)] + _theory_rows(data))
-
-
-def _rows(data: LandscapeData, loss: Float[np.ndarray, "alpha beta"], panel: str) -> list[Row]:
-    """The loss at every weight, and its excess over the smallest one."""
-    least = loss.min()
-    return [
-        {"panel": panel, "alpha": alpha, "beta": beta, "average": average, "loss": value, "excess": value - least}
-        for alpha, *numbers in zip(data.alpha.tolist(), data.average.tolist(), loss.tolist(), strict=True)
-        for beta, average, value in zip(data.beta.tolist(), *numbers, strict=True)
-    ]
-
-
-def _theory_rows(data: LandscapeData) -> list[Row]:
-    """What is drawn over the loss: points by their weights, lines by their constant average ((v−1)α + β)/v."""
-    alpha, beta = map(float, data.optimum)
-    lines = {"low": data.low, "high": data.high, "limit": data.limit}
-    finite = data.finite
-    return [
-        {"panel": "optimum" if data.attained else "best weights searched", "alpha": alpha, "beta": beta},
-        {"panel": "uniform attention", "alpha": 1.0, "beta": 1.0},
-        *(
-            []
-            if finite is None
-            else [dict(zip(("panel", "alpha", "beta"), (finite.title, *finite.optimum), strict=True))]
-        ),
-        *({"panel": f"Theorem 3: {name}", "average": bound} for name, bound in lines.items() if bound is not None),
-    ]
+    return figure
 
 
 def _draw_loss(
@@ -115,13 +89,17 @@ def _draw_loss(
     top = max(float(excess.max()), np.finfo(float).tiny)
     norm = LogNorm(vmin=FLOOR_OF_EXCESS * top, vmax=top)
     shown = np.maximum(excess, FLOOR_OF_EXCESS * top)
-    image = axis.pcolormesh(alpha, beta, shown.T, norm=norm, cmap="cividis", shading="gouraud", rasterized=True)
+    # Bands, which take less room than shades.
+    bands = colormaps[SEQUENTIAL].resampled(BANDS)
+    image = axis.pcolormesh(alpha, beta, shown.T, norm=norm, cmap=bands, shading="nearest", rasterized=True)
     axis.set(xscale="log", yscale="log", xlim=alpha[[0, -1]], ylim=beta[[0, -1]])
     for ticks in (axis.xaxis, axis.yaxis):
         ticks.set_major_locator(LogLocator(numticks=6))
         ticks.set_minor_locator(LogLocator(subs=(1.0,), numticks=20))
         ticks.set_minor_formatter(NullFormatter())
-    bar = figure.colorbar(image, ax=axis, location="right", pad=0.02)
+        # As text: formulas take longer to set than all the rest.
+        ticks.set_major_formatter(lambda value, _: readable(value))
+    bar = figure.colorbar(image, ax=axis, location="right", pad=0.02, format=lambda value, _: readable(value))
     bar.set_label(f"loss − {readable(loss.min(), 6)}, the smallest shown", fontsize=8)
 
 

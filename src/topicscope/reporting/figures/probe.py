@@ -1,4 +1,4 @@
-"""Figures of the probe, from numbers: Table 1's layout, maps of heads, topics and words, the sink, checkpoints."""
+"""Figures of the probe, from its rows: Table 1's layout, maps of heads, topics and words, the sink, checkpoints."""
 
 import itertools
 import math
@@ -13,27 +13,26 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from topicscope.files import Row, write_atomically
-from topicscope.records import SIGNIFICANT
+from topicscope.records import SIGNIFICANT, Comparison, ProbeRow, TopicMap, TopicRow, WordMap
 from topicscope.reporting.answer import answering, is_encoded, model_label
-from topicscope.reporting.figures import BLUE, DIVERGING, GREEN, GREY, ORANGE, PALETTE, Drawn, panels, save_figure
+from topicscope.reporting.figures import (
+    BLUE,
+    DIVERGING,
+    GREEN,
+    GREY,
+    ORANGE,
+    PALETTE,
+    between,
+    panels,
+    remember_ends,
+    save_figure,
+)
 from topicscope.reporting.rounding import comparison_text
 
 # Comparisons of a row of probe.json, and their names in a table; figures have room for longer ones.
 MEASURES = {"cosine": "cosine", "dot": "dot product", "attention": "attention"}
 LABELS = {**MEASURES, "cosine": "cosine similarity"}
 TOPICS = {"one": "one topic per word", "several": "several topics per word"}
-
-# A comparison's ratio and difference, each before the ends of its interval.
-NUMBERS = ("ratio", "low", "high", "difference", "difference_low", "difference_high")
-
-# What the signs of a table mean.
-SIGNS = {
-    "Δ": "same − different topic [95 % interval], where there is no ratio, as the average over different topics is not "
-    "clearly above 0",
-    "–": "no pair to average over",
-}
-
 
 # Ticks of a logarithmic axis of ratios.
 STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 20, 50, 100, 200, 500, 1000)
@@ -45,68 +44,55 @@ MOST_SHOWN = 60
 COLUMNS = 4
 
 
-def draw(rows: Sequence[Row], maps: Sequence[Row], folder: Path) -> list[Path]:
-    """All figures: Table 1 as text and picture, depth, topics, heads, words, the sink, structure over checkpoints.
-
-    rows, maps: of probe.json and words.json.
-    """
+def draw(rows: Sequence[ProbeRow], maps: Sequence[WordMap], folder: Path) -> list[Path]:
+    """All figures: Table 1 as a picture, depth, topics, heads, words, the sink, structure over checkpoints."""
     folder.mkdir(exist_ok=True)
     written: list[Path] = []
-    for assignment in dict.fromkeys(row["assignment"] for row in rows):
-        for embedding in dict.fromkeys(row["embedding"] for row in rows):
-            table = _chosen(rows, assignment, embedding)
-            name = f"ratios-{assignment}-{embedding}"
-            write_atomically(folder / f"{name}.txt", ratio_text(table) + "\n")
+    for assignment in dict.fromkeys(row.assignment for row in rows):
+        for embedding in dict.fromkeys(row.embedding for row in rows):
             title = f"Same- over different-topic averages, {TOPICS[assignment]}, embedding: {embedding}"
-            written += [folder / f"{name}.txt", *save_figure(ratio_table(table, title=title), folder / name)]
+            figure = ratio_table(_chosen(rows, assignment, embedding), title=title)
+            written += save_figure(figure, folder / f"ratios-{assignment}-{embedding}")
     answered = answering(rows)
-    deep = {model_label(row): row for row in answered if row.get("hidden_by_layer")}
-    if deep:
+    if deep := {model_label(row): row for row in answered if row.hidden_by_layer}:
         written += save_figure(depth(deep), folder / "depth")
-    for number, row in enumerate(row for row in answered if row.get("by_topic")):
+    for number, row in enumerate(row for row in answered if row.by_topic):
         title = f"{model_label(row)}: which topics are encoded"
-        written += save_figure(topic_ranking(row["by_topic"], title=title), folder / f"topics-{number + 1}")
-    assignment = rows[0]["assignment"]
-    first = _chosen(rows, assignment, rows[0]["embedding"])
-    for fraction in dict.fromkeys(row["fraction"] for row in first):
-        heads = {}
-        for row in first:
-            if row["fraction"] == fraction:
-                ratio, p = (
-                    np.array([_numbers(layer, name) for layer in row["attention_by_layer_head"]])
-                    for name in ("ratio", "p")
-                )
-                with np.errstate(divide="ignore", invalid="ignore"):
-                    heads[model_label(row)] = (np.log2(ratio), p < SIGNIFICANT)
-        shown = "own topics" if fraction is None else f"threshold {fraction:g}"
-        title = f"Attention by head, same over different topic, {shown}, {TOPICS[assignment]}"
+        written += save_figure(topic_ranking(row.by_topic or [], title=title), folder / f"topics-{number + 1}")
+    assignment = rows[0].assignment
+    first = _chosen(rows, assignment, rows[0].embedding)
+    for fraction in dict.fromkeys(row.fraction for row in first):
+        heads = {model_label(row): head_numbers(row) for row in first if row.fraction == fraction}
+        at = "own topics" if fraction is None else f"threshold {fraction:g}"
+        title = f"Attention by head, same over different topic, {at}, {TOPICS[assignment]}"
         written += save_figure(head_maps(heads, title=title), folder / f"heads-{threshold(fraction)}")
     # Each list of words has a figure: tokenizers may keep different words of the paper's nine.
-    for number, words in enumerate(dict.fromkeys(tuple(each["words"]) for each in maps if each["words"])):
-        alike = [each for each in maps if tuple(each["words"]) == words]
-        cosines = {map_label(each): np.array(each["cosine"]) for each in alike}
-        title = "\n".join(["Cosine similarity of word embeddings (Figure 3)", *left_out(alike[0])])
+    for number, words in enumerate(dict.fromkeys(tuple(each.words) for each in maps if each.words)):
+        own = [each for each in maps if tuple(each.words) == words]
+        cosines = {map_label(each): np.array(each.cosine) for each in own}
+        missing = own[0].left_out
+        title = "Cosine similarity of word embeddings (Figure 3)" + (
+            f"\nLeft out, as the tokenizer splits them: {', '.join(missing)}." if missing else ""
+        )
         written += save_figure(word_maps(cosines, words, title=title), _numbered(folder / "words", number))
     # So does each list of topics' words, which differ between tokenizers.
-    mapped = [each for each in maps if each.get("topic_map")]
-    for number, words in enumerate(dict.fromkeys(tuple(each["topic_map"]["words"]) for each in mapped)):
-        alike = [each for each in mapped if tuple(each["topic_map"]["words"]) == words]
-        places = {map_label(each): each["topic_map"] for each in alike}
+    mapped = {map_label(each): each.topic_map for each in maps if each.topic_map}
+    for number, words in enumerate(dict.fromkeys(tuple(each.words) for each in mapped.values())):
+        places = {name: each for name, each in mapped.items() if tuple(each.words) == words}
         written += save_figure(topic_maps(places), _numbered(folder / "topic-map", number))
-    sinks = {model_label(row): np.array(row["sink"]) for row in answered if row.get("sink")}
-    if sinks:
+    if sinks := {model_label(row): np.array(row.sink) for row in answered if row.sink}:
         written += save_figure(sink_maps(sinks), folder / "sink")
     revisions_of: dict[str, list[str]] = {}
-    for model, revision in dict.fromkeys((row["model"], row["revision"]) for row in rows):
+    for model, revision in dict.fromkeys((row.model, row.revision or "") for row in rows):
         revisions_of.setdefault(model, []).append(revision)
     several = {model: revisions for model, revisions in revisions_of.items() if len(revisions) > 1}
     for number, (model, revisions) in enumerate(several.items()):
-        chosen = _chosen([row for row in rows if row["model"] == model], assignment, "matrix")
+        chosen = _chosen([row for row in rows if row.model == model], assignment, "matrix")
         # In the order of the revisions, not of the rows.
-        chosen.sort(key=lambda row: revisions.index(row["revision"]))
-        lines: dict[str, dict[str, list[Row]]] = {measure: {} for measure in MEASURES}
+        chosen.sort(key=lambda row: revisions.index(row.revision or ""))
+        lines: dict[str, dict[str, list[Comparison]]] = {measure: {} for measure in MEASURES}
         for measure, row in itertools.product(MEASURES, chosen):
-            lines[measure].setdefault(threshold(row["fraction"]), []).append(row[measure])
+            lines[measure].setdefault(threshold(row.fraction), []).append(measured(row, measure))
         figure = over_checkpoints(revisions, lines, title=f"Topic structure over the training of {model}")
         written += save_figure(figure, _numbered(folder / "checkpoints", number))
     return written
@@ -116,49 +102,36 @@ def _numbered(path: Path, number: int) -> Path:
     return path.with_name(f"{path.name}-{number + 1}") if number else path
 
 
-def map_label(each: Row) -> str:
+def map_label(each: WordMap) -> str:
     """The label of the model in a row of words.json."""
-    return str(each.get("label") or each["model"])
+    return each.label or each.model
 
 
-def left_out(each: Row) -> list[str]:
-    """A sentence on the words that Figure 3 lacks, from a row of words.json; none if it lacks none."""
-    words = each.get("left_out")
-    return [f"Left out, as the tokenizer splits them: {', '.join(words)}."] if words else []
+def _chosen(rows: Sequence[ProbeRow], assignment: str, embedding: str) -> list[ProbeRow]:
+    wanted = (assignment, embedding, False)
+    return [row for row in rows if (row.assignment, row.embedding, row.centred) == wanted]
 
 
-def _chosen(rows: Sequence[Row], assignment: str, embedding: str) -> list[Row]:
-    wanted = {"assignment": assignment, "embedding": embedding, "centred": False}
-    return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+def measured(row: ProbeRow, measure: str) -> Comparison:
+    """One of a row's ``MEASURES``."""
+    return getattr(row, measure) or Comparison()
 
 
-def ratio_text(rows: Sequence[Row]) -> str:
-    """Table 1's layout as text: a line per row of probe.json, columns aligned; then what its signs mean."""
-    cells = [["model", "threshold", *(f"{name} (same/different)" for name in LABELS.values())]]
-    for before, row in zip([None, *rows], rows, strict=False):
-        model = "" if before and model_label(before) == model_label(row) else model_label(row)
-        cells.append([model, threshold(row["fraction"]), *(_cell(row[name]) for name in MEASURES)])
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    cells.insert(1, ["-" * width for width in widths])
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
-    signs = [f"{sign}: {meaning}." for sign, meaning in SIGNS.items() if sign in "".join(lines)]
-    return "\n".join([*lines, *([""] if signs else []), *signs])
+def head_numbers(row: ProbeRow) -> tuple[Float[np.ndarray, "layer head"], Bool[np.ndarray, "layer head"]]:
+    """Each head's log₂ of the ratio, and whether it is significant by the test for all heads together."""
+    ratio, p = (np.array([_numbers(layer, name) for layer in row.attention_by_layer_head]) for name in ("ratio", "p"))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.log2(ratio), p < SIGNIFICANT
 
 
-def _cell(ratio: Mapping[str, Any]) -> str:
-    """A short text for a table: a ratio without a complete interval is shown alone."""
-    bare = ratio["ratio"] is not None and not has_interval(ratio)
-    return f"{ratio['ratio']:.3g}" if bare else comparison_text(ratio)
-
-
-def has_interval(ratio: Mapping[str, Any]) -> bool:
+def has_interval(comparison: Comparison) -> bool:
     """Whether a ratio and both ends of its interval are known."""
-    return all(ratio.get(name) is not None for name in ("ratio", "low", "high"))
+    return None not in (comparison.ratio, comparison.low, comparison.high)
 
 
-def is_difference(ratio: Mapping[str, Any]) -> bool:
+def is_difference(comparison: Comparison) -> bool:
     """Whether a difference is shown because there is no ratio."""
-    return ratio.get("ratio") is None and ratio.get("difference") is not None
+    return comparison.ratio is None and comparison.difference is not None
 
 
 def threshold(fraction: float | None, own: str = "own") -> str:
@@ -166,7 +139,7 @@ def threshold(fraction: float | None, own: str = "own") -> str:
     return own if fraction is None else f"{fraction:g}"
 
 
-def ratio_table(rows: Sequence[Row], *, title: str, reference: Sequence[Row] = ()) -> Drawn:
+def ratio_table(rows: Sequence[ProbeRow], *, title: str, reference: Sequence[ProbeRow] = ()) -> Figure:
     """Table 1 as a picture: a line per row of probe.json, a panel per measure, ratios with 95 % intervals beside 1.
 
     ``reference``, if given, are the paper's numbers, drawn below as hollow diamonds; they are for other models on other
@@ -177,63 +150,51 @@ def ratio_table(rows: Sequence[Row], *, title: str, reference: Sequence[Row] = (
     for panel, (measure, name) in zip(axes, LABELS.items(), strict=True):
         panel.axvline(1, color=GREY, linestyle="--", linewidth=1.0)
         panel.set_xscale("log")
-        ticks, ends = ratio_axis([row[measure].get(end) for row, _ in every for end in NUMBERS[:3]])
+        comparisons = [measured(row, measure) for row, _ in every]
+        ticks, ends = ratio_axis([end for each in comparisons for end in (each.ratio, each.low, each.high)])
         panel.set_xticks(ticks, [f"{step:g}" for step in ticks])
         panel.minorticks_off()
         panel.set_xlim(*ends)
-        for place, (row, printed) in enumerate(every):
-            _draw_ratio(panel, row[measure], place, printed)
+        for place, (comparison, (_, printed)) in enumerate(zip(comparisons, every, strict=True)):
+            _draw_ratio(panel, comparison, place, printed=printed)
         panel.set_xlabel(f"{name}: same / different topic")
         if reference:
             panel.axhline(len(rows) - 0.5, color="0.6", linewidth=0.8)
-    labels = [f"{model_label(row)}  {threshold(row['fraction'], 'own topics')}" for row, _ in every]
+    labels = [f"{model_label(row)}  {threshold(row.fraction, 'own topics')}" for row, _ in every]
     axes[0].set_yticks(range(len(every)), labels, fontsize=8)
     axes[0].set_ylim(len(every) - 0.4, -0.6)
-    measured = [row[measure] for row in rows for measure in MEASURES]
+    shown = [measured(row, measure) for row in rows for measure in MEASURES]
     handles = [Line2D([], [], marker="o", color=BLUE, linestyle="-", label="measured here, 95 % interval")]
     hollow: dict[str, Any] = {"markerfacecolor": "none", "linestyle": "none"}
-    if any(each["ratio"] is not None and not has_interval(each) for each in measured):
+    if any(each.ratio is not None and not has_interval(each) for each in shown):
         label = "measured here, no interval: too few replicates have a pair"
         handles.append(Line2D([], [], marker="o", color=BLUE, label=label, **hollow))
-    if any(map(is_difference, measured)):
+    if any(map(is_difference, shown)):
         handles.append(Line2D([], [], linestyle="none", label="Δ: same − different topic, where there is no ratio"))
     if reference:
         handles.append(Line2D([], [], marker="D", color=ORANGE, label="printed in the paper", **hollow))
     figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=8)
-    table = [
-        {
-            "model": model_label(row),
-            "threshold": threshold(row["fraction"]),
-            "measure": name,
-            "source": "paper" if printed else "measured",
-            **{number: row[measure].get(number) for number in (*NUMBERS, "p")},
-        }
-        for measure, name in LABELS.items()
-        for row, printed in every
-    ]
-    return Drawn(figure, table)
+    return figure
 
 
-def _draw_ratio(panel: Axes, ratio: Mapping[str, Any], place: int, printed: bool) -> None:
-    value = ratio["ratio"]
-    if value is None:
-        _write(panel, comparison_text(ratio) if is_difference(ratio) else "no pair", place)
-    elif value <= 0:
-        _write(panel, f"{_cell(ratio)}, off this axis", place)
+def _draw_ratio(panel: Axes, comparison: Comparison, place: int, *, printed: bool) -> None:
+    value = comparison.ratio
+    if value is None or value <= 0:
+        text = comparison_text(comparison)
+        text = f"{text}, off this axis" if value is not None else text if is_difference(comparison) else "no pair"
+        # Beside the line at 1, on the side that has more room.
+        low, high = np.log(panel.get_xlim())
+        side = "left" if -low < 0.55 * (high - low) else "right"
+        panel.text(1, place, f"  {text}  ", fontsize=7, va="center", ha=side)
     elif printed:
         panel.plot([value], [place], "D", color=ORANGE, markerfacecolor="none", markersize=5)
-    elif not has_interval(ratio):
+    elif not has_interval(comparison):
         panel.plot([value], [place], "o", color=BLUE, markerfacecolor="none", markersize=4.5)
     else:
-        panel.plot([ratio["low"], ratio["high"]], [place, place], "-", color=BLUE, linewidth=1.6)
-        panel.plot([value], [place], "o", color=BLUE, markersize=4.5)
-
-
-def _write(panel: Axes, text: str, place: int) -> None:
-    """Write a text beside the line at 1, on the side that has more room."""
-    low, high = np.log(panel.get_xlim())
-    side = "left" if -low < 0.55 * (high - low) else "right"
-    panel.text(1, place, f"  {text}  ", fontsize=7, va="center", ha=side)
+        low, high = comparison.low or 0.0, comparison.high or 0.0
+        panel.hlines(place, low, high, color=BLUE, linewidth=1.6)
+        [point] = panel.plot([value], [place], "o", color=BLUE, markersize=4.5)
+        remember_ends(point, [low], [high])
 
 
 def ratio_axis(numbers: Sequence[float | None]) -> tuple[list[float], tuple[float, float]]:
@@ -262,77 +223,67 @@ def colour_limit(panels: Sequence[Float[np.ndarray, "_ _"]]) -> tuple[float, boo
     return limit, bool(sizes.max() > limit)
 
 
-def depth(models: Mapping[str, Row]) -> Drawn:
+def depth(models: Mapping[str, ProbeRow]) -> Figure:
     """At which depth topics are encoded, all models on one axis: AUC of hidden states, and the ratio of attention.
 
-    models: rows of probe.json by the models' names. Layer 0 is the embedding layer's output.
+    Layer 0 is the embedding layer's output.
     """
     figure, [axes] = panels(
         "At which depth topics are encoded, with 95 % intervals", (9.0, 3.6), 1, 2, lines=None, letters=10
     )
-    # What a panel shows, its axis, the value without topics, the number and its ends, and its first layer.
+    # What a panel shows, its axis, the value without topics, and the names of the number and its ends.
     kinds = (
-        ("hidden states", "words of different passages", "AUC, same against different topic", 0.5, "auc", "auc_", 0),
-        ("attention", "all heads of a layer", "attention, same / different topic", 1.0, "ratio", "", 1),
+        ("hidden states, words of different passages", "AUC, same against different topic", 0.5, "auc", "auc_"),
+        ("attention, all heads of a layer", "attention, same / different topic", 1.0, "ratio", ""),
     )
-    for panel, (measure, what, label, nothing, *_) in zip(axes, kinds, strict=True):
+    for panel, (what, label, nothing, *_) in zip(axes, kinds, strict=True):
         panel.axhline(nothing, color=GREY, linestyle="--", linewidth=1.0)
         panel.set_ylabel(label)
-        panel.set_title(f"{measure}, {what}", fontsize=9)
+        panel.set_title(what, fontsize=9)
         panel.set_xlabel("layer")
         panel.xaxis.get_major_locator().set_params(integer=True)
         panel.grid(color="0.92", linewidth=0.5)
-    table = []
     for place, (name, row) in enumerate(models.items()):
-        found = [each["centred_cosine"] for each in row["hidden_by_layer"]], row.get("attention_by_layer") or []
-        for panel, layers, (measure, *_, number, before, first) in zip(axes, found, kinds, strict=True):
-            middle, low, high = (_numbers(layers, each) for each in (number, f"{before}low", f"{before}high"))
-            at, colour = first + np.arange(len(layers)), f"C{place % 10}"
-            panel.plot(at, middle, "o-", color=colour, markersize=4, label=None if first else name)
-            panel.fill_between(at, low, high, color=colour, alpha=0.2, linewidth=0)
-            table += [
-                {"model": name, "measure": measure, "layer": layer, number: value, "low": least, "high": most}
-                for layer, value, least, most in zip(at.tolist(), middle, low, high, strict=True)
-            ]
-    figure.legend(loc="outside lower center", ncols=3, fontsize=8)
-    return Drawn(figure, table)
+        states: list[tuple[int, Comparison]] = [
+            (layer.layer, layer.centred_cosine) for layer in row.hidden_by_layer or []
+        ]
+        attention: list[tuple[int, Comparison]] = [(layer.layer, layer) for layer in row.attention_by_layer]
+        for panel, layers, (*_, number, ends) in zip(axes, (states, attention), kinds, strict=True):
+            at, comparisons = [layer for layer, _ in layers], [each for _, each in layers]
+            middle, low, high = (_numbers(comparisons, each) for each in (number, f"{ends}low", f"{ends}high"))
+            [line] = panel.plot(at, middle, "o-", color=f"C{place % 10}", markersize=4, label=name)
+            between(panel, at, low, high, line)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
+    return figure
 
 
-def topic_ranking(topics: Sequence[Row], *, title: str) -> Drawn:
+def topic_ranking(topics: Sequence[TopicRow], *, title: str) -> Figure:
     """Each topic's difference in the embeddings' cosines with its interval, the largest first; filled if encoded."""
-    ranked = sorted(topics, key=lambda each: -(each["cosine"].get("difference") or 0.0))
+    ranked = sorted(topics, key=lambda topic: -(topic.cosine.difference or 0.0))
     shown = ranked if len(ranked) <= MOST_SHOWN else [*ranked[: MOST_SHOWN // 2], *ranked[-MOST_SHOWN // 2 :]]
     figure = Figure(figsize=(8.0, 0.2 * len(shown) + 1.2), layout="constrained")
     panel = figure.subplots()
     panel.axvline(0, color=GREY, linestyle="--", linewidth=1.0)
-    for place, each in enumerate(shown):
-        found = each["cosine"]
-        if found.get("difference_low") is not None:
-            ends = [found["difference_low"], found["difference_high"]]
-            panel.plot(ends, [place, place], "-", color=BLUE, linewidth=1.2)
-        face = BLUE if is_encoded(found) else "white"
-        panel.plot([found.get("difference")], [place], "o", color=BLUE, markerfacecolor=face, markersize=4)
-    panel.set_yticks(range(len(shown)), [topic_name(each) for each in shown], fontsize=7)
+    for place, topic in enumerate(shown):
+        cosine = topic.cosine
+        low, high = cosine.difference_low, cosine.difference_high
+        face = BLUE if is_encoded(cosine) else "white"
+        [point] = panel.plot([_number(cosine.difference)], [place], "o", color=BLUE, markerfacecolor=face, markersize=4)
+        if low is not None and high is not None:
+            panel.hlines(place, low, high, color=BLUE, linewidth=1.2)
+            remember_ends(point, [low], [high])
+    names = [f"{topic.topic}: {', '.join(topic.words[:4])}" for topic in shown]
+    panel.set_yticks(range(len(shown)), names, fontsize=7)
     panel.set_ylim(len(shown) - 0.4, -0.6)
     panel.set_xlabel("cosine of a topic's own words less that with other words; filled: encoded", fontsize=8)
     left = f" (the {len(shown)} at the ends of {len(ranked)})" if len(shown) < len(ranked) else ""
     panel.set_title(title + left, fontsize=10)
-    table = [
-        {"topic": each["topic"], "words": " ".join(each["words"])}
-        | {name: each["cosine"].get(name) for name in (*NUMBERS, "p", "q")}
-        for each in ranked
-    ]
-    return Drawn(figure, table)
-
-
-def topic_name(topic: Row) -> str:
-    """A topic by its number or name and its first words."""
-    return f"{topic['topic']}: {', '.join(topic['words'][:4])}"
+    return figure
 
 
 def head_maps(
     models: Mapping[str, tuple[Float[np.ndarray, "layer head"], Bool[np.ndarray, "layer head"]]], *, title: str
-) -> Drawn:
+) -> Figure:
     """log₂ of same- over different-topic attention of every head, a panel per model; a dot where it is significant.
 
     Significant means p < 0.05 by the permutation test whose p-values hold for all heads of a model together.
@@ -363,16 +314,10 @@ def head_maps(
     dot = Line2D([], [], marker="o", color="black", markersize=3, linestyle="none")
     dot.set_label(f"p < {SIGNIFICANT}, for all heads of a model together")
     figure.legend(handles=[dot], loc="outside lower center", fontsize=8)
-    table = [
-        {"model": name, "layer": layer + 1, "head": head + 1, "log2_ratio": float(value)}
-        | {"significant": "yes" if significant[layer, head] else "no"}
-        for name, (values, significant) in models.items()
-        for (layer, head), value in np.ndenumerate(values)
-    ]
-    return Drawn(figure, table)
+    return figure
 
 
-def word_maps(models: Mapping[str, Float[np.ndarray, "word word"]], words: Sequence[str], *, title: str) -> Drawn:
+def word_maps(models: Mapping[str, Float[np.ndarray, "word word"]], words: Sequence[str], *, title: str) -> Figure:
     """Similarity of every two words, a panel per model, the numbers written into the cells (Figure 3)."""
     side, columns, rows = 0.42 * len(words) + 0.3, min(len(models), COLUMNS), -(-len(models) // COLUMNS)
     figure, axes = _grid(title, (side * columns + 2.0, (side + 0.9) * rows + 0.4), len(models))
@@ -388,49 +333,35 @@ def word_maps(models: Mapping[str, Float[np.ndarray, "word word"]], words: Seque
         panel.set_yticks(range(len(words)), words if place % COLUMNS == 0 else [""] * len(words), fontsize=8)
         panel.set_title(_folded(name, side), fontsize=9)
     figure.colorbar(image, ax=axes, shrink=0.8, aspect=20 * rows).set_label("cosine similarity", fontsize=8)
-    table = [
-        {"model": name, "word": word, "other_word": other, "cosine": cosine}
-        for name, values in models.items()
-        for word, line in zip(words, values.tolist(), strict=True)
-        for other, cosine in zip(words, line, strict=True)
-    ]
-    return Drawn(figure, table)
+    return figure
 
 
-def topic_maps(models: Mapping[str, Row]) -> Drawn:
-    """Words of some topics in two dimensions, a panel per model, coloured by topic; the same words for all models.
-
-    models: topic maps of words.json by the models' names.
-    """
-    topics = list(dict.fromkeys(next(iter(models.values()))["topics"]))
+def topic_maps(models: Mapping[str, TopicMap]) -> Figure:
+    """Words of some topics in two dimensions, a panel per model, coloured by topic; the same words for all models."""
+    topics = list(dict.fromkeys(next(iter(models.values())).topics))
     columns, rows = min(len(models), 2), -(-len(models) // 2)
     title = "Topic map: words in the two dimensions in which their embeddings' directions vary most"
     size = (5.2 * columns + 0.4, 4.6 * rows + 0.4 + 0.22 * -(-len(topics) // 3))
     figure, axes = panels(title, size, rows, columns, lines=None, letters=10)
     for spare in axes.ravel()[len(models) :]:
         spare.remove()
-    for place, (panel, (name, found)) in enumerate(zip(axes.ravel(), models.items(), strict=False)):
-        places, of_topic = np.array(found["places"]), np.array(found["topics"])
-        for topic, colour in zip(topics, PALETTE, strict=False):
-            mine = of_topic == topic
+    for place, (panel, (name, drawn)) in enumerate(zip(axes.ravel(), models.items(), strict=False)):
+        places, of_topic = np.array(drawn.places), np.array(drawn.topics)
+        for topic, colour in zip(topics, itertools.cycle(PALETTE), strict=False):
+            own = of_topic == topic
             label = None if place else topic
-            panel.plot(*places[mine].T, "o", color=colour, markersize=3, label=label)
-            for (x, y), word in zip(places[mine], np.array(found["words"])[mine], strict=True):
+            panel.plot(*places[own].T, "o", color=colour, markersize=3, label=label)
+            for (x, y), word in zip(places[own], np.array(drawn.words)[own], strict=True):
                 panel.annotate(word, (x, y), (2, 2), textcoords="offset points", fontsize=6, color=colour)
-        panel.set_title(f"{_folded(name, 4.5)}: {found['share']:.0%} of the variance", fontsize=9)
+        panel.set_title(f"{_folded(name, 4.5)}: {drawn.share:.0%} of the variance", fontsize=9)
         panel.set_xticks([])
         panel.set_yticks([])
         panel.margins(0.12, 0.08)
     figure.legend(loc="outside lower center", ncols=3, fontsize=7, title="topic: its first words", title_fontsize=7)
-    table = [
-        {"model": name, "topic": topic, "word": word, "x": x, "y": y}
-        for name, found in models.items()
-        for topic, word, (x, y) in zip(found["topics"], found["words"], found["places"], strict=True)
-    ]
-    return Drawn(figure, table)
+    return figure
 
 
-def sink_maps(models: Mapping[str, Float[np.ndarray, "layer head"]]) -> Drawn:
+def sink_maps(models: Mapping[str, Float[np.ndarray, "layer head"]]) -> Figure:
     """Attention that later tokens give to a decoder's first token, a panel per model; the same scale for all."""
     columns, rows = min(len(models), COLUMNS), -(-len(models) // COLUMNS)
     wide, tall = (max(shape[axis] for shape in (each.shape for each in models.values())) for axis in (1, 0))
@@ -445,12 +376,7 @@ def sink_maps(models: Mapping[str, Float[np.ndarray, "layer head"]]) -> Drawn:
         panel.set_ylabel("layer")
         panel.set_title(f"{_folded(name, 2.4)}\n{shares.mean():.0%} on average", fontsize=9)
     figure.colorbar(image, ax=axes, shrink=0.9).set_label("share of attention", fontsize=8)
-    table = [
-        {"model": name, "layer": layer + 1, "head": head + 1, "sink": float(share)}
-        for name, shares in models.items()
-        for (layer, head), share in np.ndenumerate(shares)
-    ]
-    return Drawn(figure, table)
+    return figure
 
 
 def _grid(title: str, size: tuple[float, float], count: int, **ratios: Sequence[float]) -> tuple[Figure, list[Axes]]:
@@ -468,43 +394,41 @@ def _folded(name: str, inches: float) -> str:
 
 
 def over_checkpoints(
-    revisions: Sequence[str], measures: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]], *, title: str
-) -> Drawn:
+    revisions: Sequence[str], measures: Mapping[str, Mapping[str, Sequence[Comparison]]], *, title: str
+) -> Figure:
     """Ratios over the checkpoints of one model, a panel per measure, a line per threshold, intervals shaded.
 
     A measure that lacks a ratio somewhere is drawn as the difference, on a separate axis.
     """
     figure, [axes] = panels(title, (4.4 * len(measures), 3.6), 1, len(measures), letters=10)
     styles = ((BLUE, "o"), (ORANGE, "s"), (GREEN, "^"), (GREY, "v"))
-    table: list[Row] = []
     for panel, (measure, lines) in zip(axes, measures.items(), strict=True):
-        every = [each for ratios in lines.values() for each in ratios]
+        every = [each for comparisons in lines.values() for each in comparisons]
         apart = any(map(is_difference, every))
-        ends = NUMBERS[3:] if apart else NUMBERS[:3]
+        ends = ("difference", "difference_low", "difference_high") if apart else ("ratio", "low", "high")
         panel.axhline(0 if apart else 1, color=GREY, linestyle="--", linewidth=1.0)
         panel.set_ylabel("same − different topic" if apart else "same / different topic")
-        for number, (name, ratios) in enumerate(lines.items()):
+        for number, (name, comparisons) in enumerate(lines.items()):
             colour, marker = styles[number % len(styles)]
-            value, low, high = (_numbers(ratios, end) for end in ends)
-            places = np.arange(len(ratios))
-            panel.fill_between(places, low, high, color=colour, alpha=0.2, linewidth=0)
-            panel.plot(places, value, marker=marker, color=colour, label=name)
-            shown = {"measure": LABELS.get(measure, measure), "shown": ends[0]}
-            table += [
-                {**shown, "threshold": name, "checkpoint": revision, "value": middle, "low": least, "high": most}
-                for revision, middle, least, most in zip(revisions, value, low, high, strict=False)
-            ]
+            value, low, high = (_numbers(comparisons, end) for end in ends)
+            places = list(range(len(comparisons)))
+            [line] = panel.plot(places, value, marker=marker, color=colour, label=name)
+            between(panel, places, low, high, line)
         panel.set_xticks(range(len(revisions)), revisions, rotation=45, ha="right", fontsize=8)
         panel.set_xlabel("checkpoint")
         panel.set_title(LABELS.get(measure, measure), fontsize=9)
         # No axis where there is nothing to show.
-        if all(each.get(name) is None for each in every for name in ("ratio", "difference")):
+        if all(each.ratio is None and each.difference is None for each in every):
             panel.text(0.5, 0.6, "not defined", transform=panel.transAxes, ha="center", va="center", color=GREY)
             panel.set_yticks([])
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center", fontsize=8, title="threshold")
-    return Drawn(figure, table)
+    return figure
 
 
-def _numbers(ratios: Sequence[Mapping[str, Any]], end: str) -> list[float]:
-    """The values, with gaps where a ratio is not defined."""
-    return [math.nan if (value := each.get(end)) is None else float(value) for each in ratios]
+def _numbers(comparisons: Sequence[Comparison], name: str) -> list[float]:
+    """A field of each, with gaps where it is not defined."""
+    return [_number(getattr(each, name)) for each in comparisons]
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value

@@ -7,16 +7,15 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
-from matplotlib.collections import PathCollection
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
 
-from topicscope.files import Row
 from topicscope.measure.uncertainty import Interval, student_interval
-from topicscope.reporting.figures import PALETTE, Drawn
+from topicscope.reporting.figures import PALETTE, remember_ends
+from topicscope.reporting.palette import SEQUENTIAL
 from topicscope.reporting.rounding import powers
 from topicscope.settings.sweep import brief, labels
+from topicscope.store import Row
 
 # More curves than this in a panel cannot be distinguished; then they are averaged.
 MOST_CURVES = 6
@@ -34,119 +33,81 @@ MOST_LETTERS = 36
 MOST_LABELS = 64
 
 
-def sweep_figures(
-    rows: Sequence[Row], *, settings: Sequence[str], measures: Sequence[str], connected: bool = True
-) -> dict[str, Drawn]:
-    """A figure for each setting and for each pair of them, by name; a panel per measure.
-
-    ``connected`` is for grids: values are joined by lines. Combinations drawn at random are points.
-    """
+def sweep_figures(rows: Sequence[Row], *, settings: Sequence[str], measures: Sequence[str]) -> dict[str, Figure]:
+    """A figure for each setting that varies and for each pair of them, by name; a panel per measure."""
     varied = [name for name in settings if len(_values(rows, name)) > 1]
-    figures = {}
-    for name in varied:
-        others = [other for other in varied if other != name]
-        figures[f"by-{name}"] = by_setting(rows, name, measures=measures, others=others, connected=connected)
+    others = {name: [other for other in varied if other != name] for name in varied}
+    figures = {f"by-{name}": by_setting(rows, name, measures=measures, others=others[name]) for name in varied}
     for first, second in itertools.combinations(varied, 2):
-        figures[f"map-{first}-{second}"] = map_of_two(rows, first, second, measures=measures, cells=connected)
+        figures[f"map-{first}-{second}"] = map_of_two(rows, first, second, measures=measures)
     return figures
 
 
-def by_setting(
-    rows: Sequence[Row], setting: str, *, measures: Sequence[str], others: Sequence[str] = (), connected: bool = True
-) -> Drawn:
+def by_setting(rows: Sequence[Row], setting: str, *, measures: Sequence[str], others: Sequence[str] = ()) -> Figure:
     """Measures against one setting: means over seeds with 95 % intervals (Student's).
 
     With few combinations of the other settings each has its curve; with many, each seed's numbers are first averaged
     over them, so that the interval is still one over independent runs.
     """
-    figure = _panels(len(measures))
     values = _values(rows, setting)
     combinations = list(dict.fromkeys(tuple(row[name] for name in others) for row in rows))
-    apart = connected and len(combinations) <= MOST_CURVES
+    apart = len(combinations) <= MOST_CURVES
     names = {name: labels(_values(rows, name)) for name in others}
-    table: list[Row] = []
+    short = {name: name.rpartition(".")[2].replace("_", " ") for name in others}
+    rest = "" if apart or not others else "; each seed averaged over the other settings"
+    # Words have no distance, so nothing joins them, and curves are side by side.
+    numeric = _numbers(values)
+    figure = _panels(len(measures), f"{_over(rows)}{rest}")
     for axes, measure in zip(figure.axes, measures, strict=True):
-        places = _places(axes, "x", values, setting)
-        joined = connected and _numbers(values)
+        places = _places(axes, values, setting)
         means: list[float] = []
-        for number, combination in enumerate(combinations if apart else [None]):
-            fixed = dict(zip(others, combination or (), strict=False))
+        for number, combination in enumerate(combinations if apart else [()]):
+            fixed = dict(zip(others, combination, strict=False))
             found = {value: over_seeds(_where(rows, fixed | {setting: value}), measure) for value in values}
-            there = {value: interval for value, interval in found.items() if interval and np.isfinite(interval.value)}
-            short = {name: name.rpartition(".")[2].replace("_", " ") for name in fixed}
-            label = ", ".join(f"{short[name]} {names[name][value]}" for name, value in fixed.items())
-            # Words have no distance, so nothing joins them, and curves are side by side.
-            shift = 0.0 if _numbers(values) or not apart else 0.1 * (number - (len(combinations) - 1) / 2)
-            highs = [interval.high - interval.value for interval in there.values()]
+            there = {value: each for value, each in found.items() if each and np.isfinite(each.value)}
+            shift = 0.0 if numeric or not apart else 0.1 * (number - (len(combinations) - 1) / 2)
+            across, up = [places[value] + shift for value in there], [each.value for each in there.values()]
             # A single seed has no interval.
-            halves = np.where(np.isfinite(highs), highs, np.nan) if np.isfinite(highs).any() else None
-            axes.errorbar(
-                [places[value] + shift for value in there],
-                [interval.value for interval in there.values()],
-                yerr=halves, fmt="o-" if joined else "o", color=PALETTE[number], label=label or None,
-                markersize=4, capsize=3, linewidth=1.2,
+            ends = np.array([[each.low, each.high] for each in there.values()]).reshape(-1, 2)
+            ends[~np.isfinite(ends).all(axis=1)] = np.nan
+            [line] = axes.plot(
+                across, up, "o-" if numeric else "o", color=PALETTE[number], markersize=4, linewidth=1.2,
+                label=", ".join(f"{short[name]} {names[name][value]}" for name, value in fixed.items()) or None,
             )  # fmt: skip
-            means += [interval.value for interval in there.values()]
-            table += [_row(measure, {setting: value, **fixed}, interval) for value, interval in there.items()]
-        if _spans_decades(means):
-            axes.set_yscale("log")
+            axes.vlines(across, *ends.T, color=PALETTE[number], linewidth=1.2)
+            remember_ends(line, *ends.T.tolist())
+            means += up
+        axes.set_yscale("log" if _spans_decades(means) else "linear")
         axes.set_ylabel(measure.replace("_", " "))
         axes.grid(color="0.9", linewidth=0.5)
     if apart and len(combinations) > 1:
         figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
-    rest = "" if apart or not others else "; each seed averaged over the other settings"
-    figure.suptitle(f"{_over(rows)}{rest}", fontsize=9)
-    return Drawn(figure, table)
+    return figure
 
 
-def _row(measure: str, where: Mapping[str, Any], interval: Interval | None) -> Row:
-    """A mean with the ends of its interval, where there is one."""
-    if interval is None:
-        return {"measure": measure, **where, "mean": None}
-    ends = {"low": interval.low, "high": interval.high} if np.isfinite(interval.high) else {}
-    return {"measure": measure, **where, "mean": interval.value, **ends}
+def map_of_two(rows: Sequence[Row], first: str, second: str, *, measures: Sequence[str]) -> Figure:
+    """Measures over two settings, averaged over seeds and everything else.
 
-
-def map_of_two(rows: Sequence[Row], first: str, second: str, *, measures: Sequence[str], cells: bool = True) -> Drawn:
-    """Measures over two settings, averaged over seeds and everything else: a heat map, or points if not a grid.
-
-    A cell has its mean and, smaller, half of its 95 % interval over seeds; each seed is first averaged over the rest.
+    A cell has its mean and half of its 95 % interval over seeds; each seed is first averaged over the rest.
     """
-    figure = _panels(len(measures))
+    figure = _panels(len(measures), _over(rows, "and all other settings, ± half of the 95 % interval"))
     across, up = _values(rows, first), _values(rows, second)
-    image: AxesImage | PathCollection
-    table: list[Row] = []
+    cells = [_where(rows, {first: x, second: y}) for y in up for x in across]
     for axes, measure in zip(list(figure.axes), measures, strict=True):
-        if cells:
-            cells_of = {(x, y): _where(rows, {first: x, second: y}) for y in up for x in across}
-            found = {place: over_seeds(mine, measure) for place, mine in cells_of.items()}
-            means = np.array([np.nan if each is None else each.value for each in found.values()])
-            norm, grid = _colour_scale(means.tolist()), (len(up), len(across))
-            shown = np.ma.masked_invalid(means.reshape(grid))
-            image = axes.imshow(shown, cmap="viridis", norm=norm, origin="lower", aspect="auto")
-            _set_labels(axes, "x", across)
-            _set_labels(axes, "y", up)
-            axes.set(xlabel=first, ylabel=second)
-            # Where no run reached its end nothing is measured; otherwise the measure is not defined for these settings.
-            diverged = [all(row.get("diverged") for row in mine) for mine in cells_of.values()]
-            _label_cells(axes, list(found.values()), diverged, norm, grid)
-            table += [_row(measure, {first: x, second: y}, interval) for (x, y), interval in found.items()]
-        else:
-            xs, ys = _places(axes, "x", across, first), _places(axes, "y", up, second)
-            pairs = list(dict.fromkeys((row[first], row[second]) for row in rows))
-            colours = [_mean(_where(rows, {first: x, second: y}), measure) for x, y in pairs]
-            image = axes.scatter(
-                [xs[x] for x, _ in pairs], [ys[y] for _, y in pairs], c=colours, cmap="viridis", s=40,
-                norm=_colour_scale(colours),
-            )  # fmt: skip
-            table += [
-                {"measure": measure, first: x, second: y, "mean": mean}
-                for (x, y), mean in zip(pairs, colours, strict=True)
-            ]
+        found = [over_seeds(cell, measure) for cell in cells]
+        means = np.array([np.nan if each is None else each.value for each in found]).reshape(len(up), len(across))
+        finite = means[np.isfinite(means)].tolist() or [0.0, 1.0]
+        norm = (LogNorm if _spans_decades(finite) else Normalize)(min(finite), max(finite))
+        image = axes.imshow(np.ma.masked_invalid(means), cmap=SEQUENTIAL, norm=norm, origin="lower", aspect="auto")
+        _set_labels(axes, "x", across)
+        _set_labels(axes, "y", up)
+        axes.set(xlabel=first, ylabel=second)
+        # Where no run reached its end nothing is measured; otherwise the measure is not defined for these settings.
+        why = ["diverged" if all(row.get("diverged") for row in cell) else "not defined" for cell in cells]
+        _label_cells(axes, found, why, norm, means.shape)
         axes.set_title(measure.replace("_", " "), fontsize=10)
         figure.colorbar(image, ax=axes, shrink=0.8)
-    figure.suptitle(_over(rows, "and all other settings, ± half of the 95 % interval" if cells else ""), fontsize=9)
-    return Drawn(figure, table)
+    return figure
 
 
 def over_seeds(rows: Sequence[Row], measure: str) -> Interval | None:
@@ -169,7 +130,7 @@ def _spans_decades(numbers: Sequence[float]) -> bool:
     return bool(numbers) and min(numbers) > 0 and max(numbers) / min(numbers) > LARGEST_RATIO
 
 
-def _where(rows: Sequence[Row], settings: Row) -> list[Row]:
+def _where(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[Row]:
     return [row for row in rows if all(row[name] == value for name, value in settings.items())]
 
 
@@ -178,58 +139,46 @@ def _mean(rows: Sequence[Row], measure: str) -> float:
     return float(np.mean(numbers)) if numbers else np.nan
 
 
-def _panels(count: int) -> Figure:
+def _panels(count: int, title: str) -> Figure:
     columns = min(count, 3) if count != 4 else 2
     rows = -(-count // columns)
     figure = Figure(figsize=(4.2 * columns, 3.4 * rows + 0.6), layout="constrained")
+    figure.suptitle(title, fontsize=9)
     for place in range(count):
         figure.add_subplot(rows, columns, place + 1)
     return figure
 
 
-def _places(axes: Axes, which: str, values: Sequence[Any], name: str) -> dict[Any, float]:
-    """Where values go on an axis: numbers at their place, on a log scale if they span decades; others side by side."""
-    axis = getattr(axes, f"{which}axis")
-    axes.set(**{f"{which}label": name})
+def _places(axes: Axes, values: Sequence[Any], name: str) -> dict[Any, float]:
+    """Where values are across: numbers at their place, on a log scale if they span decades; others side by side."""
+    axes.set_xlabel(name)
     if not _numbers(values):
-        _set_labels(axes, which, values)
-        axes.set(**{f"{which}lim": (-0.5, len(values) - 0.5)})
+        _set_labels(axes, "x", values)
+        axes.set_xlim(-0.5, len(values) - 0.5)
         return {value: float(place) for place, value in enumerate(values)}
     logarithmic = min(values) > 0 and max(values) / min(values) >= 8
-    if logarithmic:
-        axes.set(**{f"{which}scale": "log"})
+    axes.set_xscale("log" if logarithmic else "linear")
     spread = np.sort(np.log(values) if logarithmic else np.array(values, dtype=float))
     if len(values) == 1 or np.diff(spread).min() >= LEAST_GAP * np.ptp(spread):
-        axis.set_ticks(values, [brief(value) for value in values])
-        axis.set_ticks([], minor=True)
+        axes.xaxis.set_ticks(values, [brief(value) for value in values])
+        axes.xaxis.set_ticks([], minor=True)
     return {value: float(value) for value in values}
 
 
-def _colour_scale(numbers: Sequence[float]) -> Normalize:
-    finite = [number for number in numbers if np.isfinite(number)]
-    low, high = min(finite, default=0.0), max(finite, default=1.0)
-    return LogNorm(low, high) if _spans_decades(finite) else Normalize(low, high)
-
-
 def _label_cells(
-    axes: Axes, cells: Sequence[Interval | None], diverged: Sequence[bool], norm: Normalize, grid: tuple[int, int]
+    axes: Axes, cells: Sequence[Interval | None], why: Sequence[str], norm: Normalize, grid: tuple[int, ...]
 ) -> None:
     """Each cell's number with half of its interval, or why it has none."""
     if len(cells) > MOST_LABELS:
         return
     form = same_digits(np.array([each.value for each in cells if each and np.isfinite(each.value)]))
     size = min(8.0, 48.0 / grid[1])
-    for cell, none, (row, column) in zip(cells, diverged, np.ndindex(grid), strict=True):
-        style: dict[str, Any] = {"ha": "center", "fontsize": size}
-        if cell is None or not np.isfinite(cell.value):
-            axes.text(column, row, "diverged" if none else "not defined", va="center", **style)
-            continue
-        style["color"] = "black" if norm(cell.value) > 0.5 else "white"
-        whole = np.isfinite(cell.high)
-        axes.text(column, row, powers(form.format(cell.value)), va="bottom" if whole else "center", **style)
-        if whole:
-            half = f"± {powers(form.format(cell.high - cell.value))}"
-            axes.text(column, row, half, va="top", **style | {"fontsize": 0.75 * size})
+    for cell, nothing, (row, column) in zip(cells, why, np.ndindex(grid), strict=True):
+        text, colour = nothing, "black"
+        if cell is not None and np.isfinite(cell.value):
+            text, colour = powers(form.format(cell.value)), "black" if norm(cell.value) > 0.5 else "white"
+            text += f"\n± {powers(form.format(cell.high - cell.value))}" * bool(np.isfinite(cell.high))
+        axes.text(column, row, text, color=colour, ha="center", va="center", fontsize=size)
 
 
 def same_digits(numbers: Float[np.ndarray, " number"]) -> str:

@@ -1,138 +1,240 @@
-"""The claims table: rows of claims.json, with the command, the drawing and the place in the paper for each."""
+"""Claims on a page: what came out, findings, the article in the paper's order, and the table of all claims.
+
+Everything comes from the folder: claims.json has the claims, article.json the words. A section of the page's data is a
+dictionary of plain values and typeset text; the template needs no more than what is named here.
+
+- A claim (``_claim``): the fields of its record, with ``anchor`` (where links lead), ``sign``, numbers as text
+  (``measured``, ``interval``, ``expected``, ``margin``; ``order`` is the plain number), ``why``, ``section`` and
+  ``link`` (where in the paper), ``command`` (to measure it again), ``rows`` and ``details``.
+- A folder of claims (``claims_section``): ``headline``, ``table`` (verdicts by source), ``claims``, ``counts``,
+  ``kinds``, ``sources``, ``figures`` (each with its claims), ``words`` (the papers' ``ArticleRecord``).
+- An article (``article``): ``cite``, ``url``, ``opening``, ``findings`` (``title``, ``text``, ``claims``, ``figure``),
+  ``sections`` with ``parts`` of a ``kind``: "text", "claims", "figure", "player", "landscape" or "document".
+"""
 
 import re
 import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from topicscope.files import Row
-from topicscope.records import read_claims, read_progress, read_reproduce_settings
-from topicscope.reporting.page.article import title_of
+import msgspec
+import numpy as np
+
+from topicscope.records import (
+    ArticlePart,
+    ArticleRecord,
+    ClaimRecord,
+    ReproduceSettings,
+    read_articles,
+    read_claims,
+    read_reproduce_settings,
+)
 from topicscope.reporting.page.store import Found
 from topicscope.reporting.rounding import claim_interval, claim_number
-from topicscope.reporting.verdicts import why
-
-KINDS = {
-    "paper": "the paper's claims",
-    "elsewhere": "the paper's claims on another model or corpus",
-    "ours": "ours, beside them",
-    "check": "checks, which cannot fail if the program is right",
-}
-
-# How a threshold is moved.
-FACTORS = {"third": "a third of the threshold", "triple": "three times the threshold"}
+from topicscope.reporting.symbols import typeset
+from topicscope.reporting.verdicts import KINDS, counts, headline, margin_text, source_table, why
+from topicscope.store import Row
 
 # A sign beside the word, so that nothing depends on colour alone.
 SIGNS = {"holds": "✓", "fails": "✗", "undecided": "?", "not run": "–"}
-
-PAPER = "https://ar5iv.labs.arxiv.org/html/2303.04245"
-
-# The paper's section for each source whose name does not contain it.
-SECTIONS = {
-    source: section
-    for section, sources in {
-        "3.2": ("Remark 1",),
-        "4": ("Theorem 1", "Remark 2", "Remark 3"),
-        "5.2": ("Theorem 2",),
-        "5.3": ("Theorem 3", "Assumption 2", "Remark 4", "Remark 5", "Remark 6", "Remark 7"),
-        "6.1": ("Figure 1", "Figure 2"),
-        "6.2": ("Figure 3", "Table 1", "Table 2"),
-        "8.1": ("Figure 4", "Figure 5"),
-        "A.1": ("Lemma 1", "Remark 8"),
-        "D.5": ("Figure 6", "Figure 7", "Figure 8", "Figure 9"),
-        "E.1": ("Figure 10",),
-        "E.2": ("Table 3",),
-        "E.3": ("Table 5",),
-    }.items()
-    for source in sources
-}
+# Three things to copy.
+YOURS = (
+    (
+        "Your topics",
+        "Exact optima and a trained model for a topic-word matrix of your own, overlapping or not: a row per topic, a "
+        "column per word, rows that sum to one.",
+        "topicscope train --data.topic-words my-topics.csv --training.loss squared --out runs/mine\n"
+        "topicscope check runs/mine",
+    ),
+    (
+        "Your model",
+        "Topic structure of any model that Hugging Face can load, on your own corpus, beside the same network "
+        "untrained.",
+        "topicscope probe ./my-model random:./my-model --corpus texts.jsonl --field body --out probe",
+    ),
+    (
+        "Your class",
+        "A two-stage run to play on the wall: train it in seconds, open the page, and press Present.",
+        "topicscope demo --out demo",
+    ),
+)
 
 
 def claims_section(folder: Path, number: int, found: Found) -> Row | None:
-    """The claims of a folder, with drawings and the claims that each shows; None, with a note, if there are none."""
-    content = found.read(read_claims, folder / "claims.json")
-    if not content:
-        if content is not None:
-            found.notes.append(f"{folder}: no claim is measured yet; run topicscope reproduce --out {folder} to go on.")
+    """The claims of a folder; without claims its words alone; None, with a note, if there is neither."""
+    claims = found.read(read_claims, folder / "claims.json")
+    words = found.read(read_articles, folder / "article.json") or []
+    if claims == []:
+        found.notes.append(f"{folder}: no claim is measured yet; run topicscope reproduce --out {folder} to resume.")
+    if not claims and not words:
         return None
-    settings = found.read(read_reproduce_settings, folder / "settings.json") or {}
-    progress = found.read(read_progress, folder / "progress.json")
-    if progress and progress["measured"] < progress["asked"]:
-        found.notes.append(
-            f"{folder} is not finished: {progress['measured']} of {progress['asked']} claims are measured; "
-            f"run topicscope reproduce --out {folder} again to go on."
-        )
-    rows = [_row(row, folder, settings) | {"anchor": f"claim-{number}-{at}"} for at, row in enumerate(content)]
+    claims = claims or []
+    settings = found.read(read_reproduce_settings, folder / "settings.json") if claims else None
+    sources = {
+        source: (own.html, section) for own in words for each in own.groups for source, section in each.sources.items()
+    }
+    captions = {name: caption for own in words for name, caption in own.captions.items()}
+    shown = [
+        _claim(claim, sources.get(claim.source, ("", "")))
+        | {"anchor": f"claim-{number}-{at}", "command": _command(claim, folder, settings)}
+        for at, claim in enumerate(claims)
+    ]
     figures: list[Row] = []
-    for name in dict.fromkeys(row["figure"] for row in rows if row["figure"]):
+    # No claim is about some figures.
+    others = [name for name in captions if (folder / "figures" / f"{name}.svg").exists()]
+    for name in dict.fromkeys([*(claim.figure for claim in claims if claim.figure), *others]):
         anchor = f"figure-{number}-{len(figures)}"
         image = found.image(folder / "figures" / f"{name}.svg", anchor)
-        shown = [row for row in rows if row["figure"] == name]
-        title = title_of(name, shown)
-        figures.append({"anchor": anchor, "name": name, "title": title, "image": image, "claims": shown})
+        own_claims = [claim for claim in shown if claim["figure"] == name]
+        title = typeset(captions.get(name) or name.replace("-", " "))
+        figures.append({"anchor": anchor, "name": name, "title": title, "image": image, "claims": own_claims})
     return {
         "folder": str(folder),
-        "ran": ", ".join(f"{name} {value}" for name, value in settings.items() if value not in (None, [], "")),
-        "rows": rows,
-        "counts": _counts(rows),
+        "ran": _ran(settings),
+        "words": words,
+        "headline": [typeset(line) for line in headline(claims)] if claims else [],
+        "table": source_table(claims, [group for own in words for group in own.groups]),
+        "claims": shown,
+        "counts": list(counts(claims).items()),
         "kinds": [
-            (kind, words, _counts(some))
-            for kind, words in KINDS.items()
-            if (some := [row for row in rows if row["kind"] == kind])
+            (kind, words_of_kind, list(counts(some).items()))
+            for kind, words_of_kind in KINDS.items()
+            if (some := [claim for claim in claims if claim.kind == kind])
         ],
-        "sources": list(dict.fromkeys(row["source"] for row in rows)),
+        "sources": list(dict.fromkeys(claim.source for claim in claims)),
         "figures": figures,
     }
 
 
-def _counts(rows: list[Row]) -> list[tuple[str, int]]:
-    return [(verdict, sum(row["verdict"] == verdict for row in rows)) for verdict in SIGNS]
-
-
-def section_of(source: str) -> tuple[str, str]:
-    """The paper's section that contains a source, and its address."""
-    section = SECTIONS.get(source, source.removeprefix("§"))
-    if not re.fullmatch(r"[0-9A-E](\.\d+)*", section):
-        return "the paper", PAPER
-    first, *rest = section.split(".")
-    head = f"S{first}" if first.isdigit() else f"A{'ABCDE'.index(first) + 1}"
-    return f"§{section}", PAPER + "#" + ".".join([head, *(f"SS{part}" for part in rest[:1])])
-
-
-def _row(row: Row, folder: Path, settings: Row) -> Row:
+def _claim(claim: ClaimRecord, place: tuple[str, str]) -> Row:
     """A claim in words; ``order`` is the measured number, to sort by."""
-    section, link = section_of(row["source"])
-    nothing: Row = {"unit": "", "rule": "", "seeds": 0, "figure": ""}
-    before, asked = row.get("verdict_before"), row.get("asked_before") or "not recorded"
-    moved = (row.get("sensitivity") or {}).items()
-    return {
-        **nothing,
-        **row,
-        # Folders of version 0.1 only say whether a claim is ours.
-        "kind": row.get("kind") or ("ours" if row.get("ours") else "paper"),
-        "before": f"{before}, by what an earlier version asked for: {asked}" if before else "",
-        "diagnosis": why(row) if row.get("diagnosis") else "",
-        "sensitivity": ", ".join(f"{verdict} with {FACTORS.get(name, name)}" for name, verdict in moved),
+    section, link = section_of(*place)
+    return msgspec.structs.asdict(claim) | {
+        "sign": SIGNS[claim.verdict],
+        "expected": claim_number(claim.expected),
+        "measured": claim_number(claim.measured),
+        "interval": claim_interval(claim),
+        "margin": margin_text(claim),
+        "order": claim.measured,
+        "why": why(claim),
         "section": section,
         "link": link,
-        "expected": claim_number(row["expected"]),
-        "measured": claim_number(row["measured"]),
-        "interval": claim_interval(row),
-        "corrected": row.get("verdict_corrected") or row["verdict"],
-        "sign": SIGNS.get(row["verdict"], ""),
-        "command": _command(row["id"], folder, settings),
-        "details": [(name, claim_number(value)) for name, value in (row.get("details") or {}).items()],
-        # The plain numbers, for sentences.
-        "order": row["measured"],
-        "numbers": row.get("details") or {},
+        "details": _details(claim.details),
+        "rows": [
+            {
+                "name": row.name,
+                "verdict": row.verdict,
+                "sign": SIGNS[row.verdict],
+                "measured": claim_number(row.measured),
+                "interval": claim_interval(row),
+                "details": _details(row.details),
+            }
+            for row in claim.rows
+        ],
     }
 
 
-def _command(identifier: str, folder: Path, settings: Row) -> str:
+def _details(details: Mapping[str, float | str | bool | None]) -> list[tuple[str, str]]:
+    return [(name.replace("_", " "), claim_number(value)) for name, value in details.items()]
+
+
+def section_of(html: str, section: str) -> tuple[str, str]:
+    """The paper's section and its address, from its number ("5.2", "A.1"); nothing if either is not known."""
+    if not html or not re.fullmatch(r"[0-9A-E](\.\d+)*", section):
+        return "", ""
+    first, *rest = section.split(".")
+    head = f"S{first}" if first.isdigit() else f"A{'ABCDE'.index(first) + 1}"
+    return f"§{section}", f"{html}#" + ".".join([head, *(f"SS{part}" for part in rest[:1])])
+
+
+def _ran(settings: ReproduceSettings | None) -> str:
+    """What the claims were measured with."""
+    if settings is None:
+        return ""
+    models = f", models {' '.join(settings.models)}" if settings.models else ""
+    return f"preset {settings.preset}, seeds {settings.seeds}, seed {settings.seed}{models}"
+
+
+def _command(claim: ClaimRecord, folder: Path, settings: ReproduceSettings | None) -> str:
     """The command that measures this claim again, in a separate folder."""
-    words = ["topicscope", "reproduce", "--only", identifier]
-    for name in ("preset", "seeds", "seed"):
-        if name in settings:
-            words += [f"--{name}", str(settings[name])]
-    if settings.get("models"):
-        words += ["--models", *map(str, settings["models"])]
+    words = ["topicscope", "reproduce", "--only", claim.id]
+    if settings:
+        words += ["--preset", settings.preset, "--seeds", str(settings.seeds), "--seed", str(settings.seed)]
+        words += ["--models", *settings.models] if settings.models else []
     return shlex.join([*words, "--out", f"{folder}-again"])
+
+
+# The article.
+
+
+def article(section: Row | None, movable: Mapping[str, bool]) -> Row | None:
+    """The words of a folder's first paper with its claims and drawings; None if there is nothing to tell.
+
+    movable: "player" and "landscape", and whether they are there. A section is left out of which nothing was run.
+    """
+    if section is None or not section["words"]:
+        return None
+    words: ArticleRecord = section["words"][0]
+    claims = {claim["id"]: claim for claim in section["claims"] if claim["paper"] == words.paper}
+    figures = {figure["name"]: figure for figure in section["figures"] if figure["image"]}
+    made: list[Row] = [
+        {"anchor": each.anchor, "title": typeset(each.title), "parts": _parts(each.part, claims, figures, movable)}
+        for each in words.sections
+    ]
+    told = [any(part["kind"] in ("claims", "figure", "player") for part in each["parts"]) for each in made]
+    if not any(told):
+        return None
+    return {
+        "cite": words.cite,
+        "url": words.url,
+        "opening": [typeset(sentence) for sentence in words.opening],
+        "findings": [
+            {
+                "title": typeset(finding.title),
+                "text": typeset(finding.sentence),
+                "claims": [claims[name] for name in finding.claims if name in claims],
+                "figure": figures.get(finding.figure),
+            }
+            for finding in words.findings
+        ],
+        # All the rest needs the section on documents, which is the first.
+        "sections": [each for place, each in enumerate(made) if told[place] or place == 0],
+    }
+
+
+def _parts(
+    parts: Sequence[ArticlePart], claims: Mapping[str, Row], figures: Mapping[str, Row], movable: Mapping[str, bool]
+) -> list[Row]:
+    """The parts for which there is something to show."""
+    shown: list[Row] = []
+    for part in parts:
+        own = [claims[name] for name in part.claims if name in claims]
+        if part.text:
+            shown.append({"kind": "text", "text": typeset(part.text)})
+        elif own:
+            shown.append({"kind": "claims", "claims": own})
+        elif part.figure in figures:
+            shown.append({"kind": "figure", "figure": figures[part.figure]})
+        elif part.show and movable.get(part.show, part.show == "document"):
+            shown.append({"kind": part.show})
+    return shown
+
+
+def example_document(topics: int = 10, words: int = 10, length: int = 48) -> list[Row]:
+    """Words with their topics, masked as the paper does: an illustration, always the same."""
+    draw = np.random.default_rng(18)
+    shares = draw.dirichlet(np.full(topics, 0.1))
+    topic = draw.choice(topics, size=length, p=shares)
+    word = topic * words + draw.integers(words, size=length)
+    fate = np.where(draw.random(length) < 0.15, draw.choice(3, size=length, p=[0.1, 0.1, 0.8]), -1)
+    other = draw.integers(topics * words, size=length)
+    order = {each: place for place, each in enumerate(dict.fromkeys(topic.tolist()))}
+    return [
+        {
+            "word": f"w{word[place]}",
+            "topic": order[int(topic[place])],
+            "kind": {-1: "", 0: "kept", 1: "random", 2: "mask"}[int(fate[place])],
+            "shown": {1: f"w{other[place]}", 2: "[MASK]"}.get(int(fate[place]), f"w{word[place]}"),
+        }
+        for place in range(length)
+    ]

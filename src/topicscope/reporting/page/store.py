@@ -1,9 +1,9 @@
 """What a page is made of: folders, recognised by the files in them, and arrays and drawings, packed for the browser.
 
-Everything on the page is read from disk. ``claims.json`` → claims, ``settings.toml`` → a run (on text, if it names a
-corpus), ``landscape.npz`` or ``landscapes.npz`` → landscapes, ``probe.json`` → a probe, ``sweep.csv``, or
-``sweep.toml`` beside ``work``, → a sweep. A folder of run folders (``seed-0``, ``seed-1``, …) stands for its parts.
-What cannot be read is left out, and named on the page.
+Everything on the page is read from disk. ``claims.json``, ``article.json`` → claims, ``settings.toml`` → a run (on
+text, if it names a corpus), ``landscape.npz`` or ``landscapes.npz`` → landscapes, ``probe.json`` → a probe,
+``sweep.csv``, or ``sweep.toml`` beside ``work``, → a sweep. A folder of run folders (``seed-0``, ``seed-1``, …) stands
+for its parts. What cannot be read is left out, and named on the page.
 """
 
 import base64
@@ -17,13 +17,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import pyarrow as pa
 from jaxtyping import Float, Integer
-from pyarrow import csv
 
 from topicscope.errors import InputError, UnreadableError
-from topicscope.files import Row, read_toml
 from topicscope.settings.toml import names_a_corpus
+from topicscope.store import Row, read_toml
 
 T = TypeVar("T")
 
@@ -33,7 +31,7 @@ DEPTH = 6
 # A file, and what a folder with this file is.
 MARKS = {
     "claims.json": "claims",
-    "trained.safetensors": "runs",
+    "article.json": "claims",
     "settings.toml": "runs",
     "landscape.npz": "landscapes",
     "landscapes.npz": "landscapes",
@@ -42,14 +40,8 @@ MARKS = {
 }
 KINDS = ("claims", "runs", "texts", "landscapes", "probes", "sweeps")
 
-# The compression level: the page is written once and sent often.
-COMPRESSION = 9
-
-# Larger drawings, with thousands of marks, would fill the page and stay in the folder. So do tables with more rows.
-LARGEST, MOST_ROWS = 1_500_000, 400_000
-
-# Tables of drawings with up to this many rows have seven digits; larger ones have four.
-MOST_EXACT, EXACT_DIGITS, DIGITS = 2_000, 7, 4
+# Larger drawings, with thousands of marks, would fill the page and stay in the folder.
+LARGEST = 1_500_000
 
 Reference = dict[str, int]
 
@@ -61,8 +53,6 @@ class Store:
     index: list[dict[str, Any]] = field(default_factory=list)
     chunks: list[bytes] = field(default_factory=list)
     size: int = 0
-    points: bool = True
-    """Whether there is room for the points of drawings."""
 
     def numbers(self, array: Float[np.ndarray, "..."] | Integer[np.ndarray, "..."]) -> Reference:
         """Numbers of a curve, as float32; NaN where there is none."""
@@ -76,22 +66,6 @@ class Store:
         packed = ((np.asarray(array, dtype=np.float64) - low) / scale).astype("<f2")
         return self._add("float16", packed, low=low, scale=scale)
 
-    def rounded(
-        self, array: Float[np.ndarray, "..."] | Integer[np.ndarray, "..."], *, exact: bool = False
-    ) -> Reference:
-        """Numbers of a table, to four digits: float32 with 12 bits of its fraction; whole numbers exactly.
-
-        With ``exact`` all bits are kept: seven digits.
-        """
-        values = np.asarray(array, dtype="<f4")
-        bits = values.view("<u4")
-        if not exact and not np.array_equal(values, np.rint(values), equal_nan=True):
-            # Half of the last bit that is kept is added, so that cutting off the rest rounds.
-            bits = np.where(np.isfinite(values), (bits + 0x400) & 0xFFFFF800, bits).astype("<u4")
-        # Bytes of equal weight are stored together, because similar bytes compress best side by side.
-        planes = np.ascontiguousarray(bits.reshape(-1, 1).view(np.uint8).T)
-        return self._add("planes", planes.reshape(4, *np.shape(array)))
-
     def frames(self, array: Float[np.ndarray, "frame row column"]) -> Reference:
         """Matrices over time, as uint8: each frame's range in 255 equal steps."""
         flat = np.asarray(array, dtype=np.float64).reshape(len(array), -1)
@@ -101,16 +75,12 @@ class Store:
         return self._add("uint8", packed.reshape(np.shape(array)), low=low.tolist(), scale=step.tolist())
 
     def text(self, content: bytes) -> Reference:
-        """Bytes as they are: a script, a drawing."""
+        """Bytes as they are: a drawing."""
         return self._add("bytes", np.frombuffer(content, dtype=np.uint8))
 
-    def estimate(self) -> int:
-        """About how many characters ``packed`` will have, computed in a tenth of the time."""
-        return len(packed(b"".join(self.chunks), compression=1))
-
     def packed(self) -> str:
-        """All arrays, for the page."""
-        return packed(b"".join(self.chunks))
+        """All arrays for the page, gzipped, then base64."""
+        return base64.b64encode(gzip.compress(b"".join(self.chunks), 9, mtime=0)).decode()
 
     def _add(self, kind: str, array: np.ndarray, **more: Any) -> Reference:
         content = np.ascontiguousarray(array).tobytes()
@@ -120,11 +90,6 @@ class Store:
         self.chunks.append(content + bytes(padding))
         self.size += len(content) + padding
         return {"$": len(self.index) - 1}
-
-
-def packed(content: bytes, compression: int = COMPRESSION) -> str:
-    """Gzipped, then base64."""
-    return base64.b64encode(gzip.compress(content, compression, mtime=0)).decode()
 
 
 def script_json(value: Any) -> str:
@@ -150,6 +115,8 @@ class Found:
     seen: set[Path] = field(default_factory=set)
     """Folders that were looked at: one that is given twice, or is inside another, is shown once."""
     store: Store = field(default_factory=Store)
+    drawings: dict[str, Reference] = field(default_factory=dict)
+    """By the anchor under which the page shows each."""
 
     def __len__(self) -> int:
         return sum(len(getattr(self, kind)) for kind in KINDS)
@@ -160,7 +127,7 @@ class Found:
             return None
         try:
             return reader(path)
-        except UnreadableError as error:
+        except InputError as error:
             self.notes.append(f"{error} It is left out.")
             return None
 
@@ -170,55 +137,16 @@ class Found:
         return [image for image in images if image]
 
     def image(self, path: Path, anchor: str) -> Row | None:
-        """An SVG file, under the name that links use; None, with a note, if it is missing or too large.
-
-        ``numbers`` is its table, for the script, if that was written beside it, and ``rounded`` whether the page has
-        fewer digits of it.
-        """
+        """An SVG file, under the name that links use; None, with a note, if it is missing or too large."""
         if not path.exists() or path.stat().st_size > LARGEST:
             self.notes.append(f"{path} is {'too large for the page' if path.exists() else 'not drawn yet'}.")
             return None
-        numbers = path.with_suffix(".csv")
-        points = self._table(numbers) if self.store.points and numbers.exists() else None
         content = path.read_bytes()
+        self.drawings[anchor] = self.store.text(content)
         # Its size in pixels (a point has four thirds), so that the page can reserve a place of that shape.
         box = re.search(rb'viewBox="[\d.]+ [\d.]+ ([\d.]+) ([\d.]+)"', content[:2000])
         width, height = (round(float(side) * 4 / 3) for side in box.groups()) if box else (640, 480)
-        return {
-            "anchor": anchor,
-            "name": path.stem,
-            "drawing": self.store.text(content),
-            "width": width,
-            "height": height,
-            "numbers": points,
-            "rounded": points is not None and points["digits"] < EXACT_DIGITS,
-        }
-
-    def _table(self, path: Path) -> Row | None:
-        """A drawing's table, by column: numbers as an array; words, many of them equal, as a list and places in it."""
-        try:
-            texts = dict.fromkeys(csv.open_csv(path).schema.names, pa.string())
-            options = csv.ConvertOptions(column_types=texts, strings_can_be_null=True)
-            table = csv.read_csv(path, convert_options=options).combine_chunks()
-        except (OSError, ValueError, pa.ArrowInvalid) as error:
-            self.notes.append(f"{path} cannot be read ({str(error).splitlines()[0]}); its numbers are left out.")
-            return None
-        if not 0 < len(table) <= MOST_ROWS:
-            self.notes.append(f"{path} has {len(table):,} points, which the page leaves out.")
-            return None
-        exact = len(table) <= MOST_EXACT
-        columns: list[Row] = []
-        for name in table.column_names:
-            cells = table[name].combine_chunks()
-            try:
-                numbers = cells.cast(pa.float64()).to_numpy(zero_copy_only=False)
-                columns.append({"numbers": self.store.rounded(numbers, exact=exact)})
-            except pa.ArrowInvalid:
-                words = cells.fill_null("").dictionary_encode()
-                places = self.store.rounded(words.indices.to_numpy())
-                columns.append({"words": words.dictionary.to_pylist(), "numbers": places})
-        digits = EXACT_DIGITS if exact else DIGITS
-        return {"names": table.column_names, "columns": columns, "rows": len(table), "digits": digits}
+        return {"anchor": anchor, "name": path.stem, "width": width, "height": height}
 
 
 def find(folders: list[Path]) -> Found:

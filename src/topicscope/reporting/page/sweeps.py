@@ -1,18 +1,15 @@
 """A sweep: its table or, while it goes on, the results of finished groups; any measure against any setting."""
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
 
 from topicscope.errors import InputError
-from topicscope.files import Row, read_toml
-from topicscope.records import read_sweep_rows
+from topicscope.records import read_sweep_group, read_sweep_rows
 from topicscope.reporting.page.store import Found
 from topicscope.reporting.rounding import readable
-from topicscope.scale import read_result
-from topicscope.settings.sweep import Sweep, labels, load_sweep
-from topicscope.settings.toml import flat
+from topicscope.settings.sweep import labels, load_sweep
+from topicscope.store import Row
 
 MOST_ROWS = 1_000
 MOST_IMAGES = 12
@@ -40,30 +37,13 @@ def sweep_rows(folder: Path, found: Found) -> list[Cells]:
     except InputError as error:
         found.notes.append(f"{folder}: sweep.toml cannot be read: {error}")
         return []
-    groups = [rows for path in sorted((folder / "work").glob("*.json")) if (rows := _group(path, folder, sweep))]
-    again = f"topicscope sweep --out {folder} --resume goes on."
+    groups = [rows for path in sorted((folder / "work").glob("*.json")) if (rows := found.read(read_sweep_group, path))]
+    again = f"topicscope sweep --out {folder} --resume resumes it."
     found.notes.append(f"{folder}: {len(groups)} of {total} groups of the sweep's runs are finished; {again}")
-    rows = [row for group in groups for row in group]
-    # A run that diverged has fewer measures than the others.
-    names = dict.fromkeys(name for row in rows for name in row)
-    return [{name: row.get(name, "") for name in names} for row in rows]
-
-
-def _group(path: Path, folder: Path, sweep: Sweep) -> list[Cells]:
-    """Rows of runs that were trained together; none if their result is damaged."""
-    content = read_result(path)
-    try:
-        rows: list[Row] = json.loads(content)["rows"] if content is not None else []
-        found = []
-        for row in rows:
-            settings = flat(read_toml(folder / row["run"] / "settings.toml", ""))
-            values = {name: settings[name] for name in sweep.vary} | row
-            # In the form of a finished sweep's table.
-            texts = {name: json.dumps(value) if isinstance(value, list) else value for name, value in values.items()}
-            found.append({name: "" if text is None else str(text) for name, text in texts.items()})
-        return found
-    except (InputError, ValueError, KeyError, TypeError):
-        return []
+    cells = [row.cells() for group in groups for row in group]
+    # Models of different kinds have different parts. Cells are in the form of a finished sweep's table.
+    names = dict.fromkeys(name for row in cells for name in row)
+    return [{name: "" if row.get(name) is None else str(row[name]) for name in names} for row in cells]
 
 
 def sweep_section(folder: Path, number: int, found: Found) -> Row | None:

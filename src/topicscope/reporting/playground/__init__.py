@@ -1,33 +1,35 @@
 """The playground: the paper's transformer trained live in a page, by C compiled to WebAssembly, with theory beside it.
 
-``core/`` has the C, ``playground.wasm`` is built from it (``make playground``), ``assets/`` has what runs around it:
-a worker that trains, the settings and their forms, pictures, scenes, and the page's own script.
+``core/`` has the C, ``playground.wasm`` is built from it (``make playground``), ``assets/`` has what runs around it: a
+worker that trains, the settings and their forms, scenes, and what every page of ours draws with.
 """
 
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from pathlib import Path
+from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from topicscope.scale import package_versions
+from topicscope.reporting.palette import palette_script
+from topicscope.work import package_versions
 
-FOLDER = Path(__file__).parent
-ASSETS = FOLDER / "assets"
-SCRIPTS = ("settings.js", "draw.js", "playground.js")
+OWN = "topicscope.reporting.playground"
 
 
 @dataclass(frozen=True)
 class Playground:
-    """What a page's section is made of: markup, a script, a style sheet, and the compiled core as base64."""
+    """What a page's section is made of: markup, scripts, a style sheet, and the compiled core as base64."""
 
     html: Markup
+    kit: str
+    """Elements, colours and pictures, which ``script`` needs before it."""
+
     script: str
     style: str
     wasm: str
@@ -37,29 +39,35 @@ def playground(settings: Mapping[str, Any] | None = None) -> Playground:
     """The playground that opens with these settings, by the names of ``assets/settings.js``."""
     # A "<" could end the element that contains the JSON.
     given = json.dumps(dict(settings or {})).replace("<", "\\u003c")
-    html = _template("section.html", settings=given, worker=_asset("worker.js"))
-    # It consists of our own files, except for the settings, which are JSON.
-    return Playground(Markup(html), _script(), _asset("playground.css"), _wasm())  # noqa: S704
+    html = template(OWN, "section.html", settings=given, worker=asset(OWN, "worker.js"))
+    return Playground(
+        # It consists of our own files, except for the settings, which are JSON.
+        html=Markup(html),  # noqa: S704
+        kit=palette_script() + asset(OWN, "draw.js"),
+        script=asset(OWN, "settings.js") + asset(OWN, "playground.js"),
+        style=asset(OWN, "playground.css"),
+        wasm=_wasm(),
+    )
 
 
 def playground_html(settings: Mapping[str, Any] | None = None) -> str:
     """A page of the playground alone."""
     part = playground(settings)
+    script = part.kit + part.script
     version = package_versions(("topicscope",))["topicscope"]
-    return _template(
-        "playground.html", playground=part, policy=content_policy(part.script, workers=True), version=version
-    )
+    policy = content_policy(script, workers=True)
+    return template(OWN, "playground.html", playground=part, script=script, policy=policy, version=version)
 
 
-def content_policy(*scripts: str, workers: bool = False) -> str:
+def content_policy(script: str, *, workers: bool = False) -> str:
     """The content-security policy of a page, without any network.
 
-    It allows only these scripts, the page's styles and pictures made in it; with ``workers`` also WebAssembly in
-    workers made in it.
+    It allows only this script, the page's styles and pictures made in it; with ``workers`` also WebAssembly in workers
+    made in it.
     """
     compiled, worker = (" 'wasm-unsafe-eval'", "worker-src blob:; ") if workers else ("", "")
     return (
-        f"default-src 'none'; script-src {' '.join(map(_hash, scripts))}{compiled}; {worker}style-src 'unsafe-inline'; "
+        f"default-src 'none'; script-src {_hash(script)}{compiled}; {worker}style-src 'unsafe-inline'; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
 
@@ -70,22 +78,23 @@ def _hash(script: str) -> str:
 
 
 @cache
-def _script() -> str:
-    """All of the page's script, in a scope of its own."""
-    return '"use strict";\n(() => {\n' + "\n".join(map(_asset, SCRIPTS)) + "\n})();\n"
-
-
-@cache
-def _asset(name: str) -> str:
-    return (ASSETS / name).read_text(encoding="utf-8")
+def asset(package: str, name: str) -> str:
+    """A file of a package's assets, as text."""
+    return (files(package) / "assets" / name).read_text(encoding="utf-8")
 
 
 @cache
 def _wasm() -> str:
-    return base64.b64encode((FOLDER / "playground.wasm").read_bytes()).decode()
+    return base64.b64encode((files(OWN) / "playground.wasm").read_bytes()).decode()
 
 
-def _template(name: str, **values: Any) -> str:
-    loader = PackageLoader("topicscope.reporting.playground", "assets")
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+def template(package: str, name: str, filters: Mapping[str, Callable[..., Any]] | None = None, **values: Any) -> str:
+    """A template of a package's assets, filled in; what comes from outside is escaped."""
+    environment = _environment(package)
+    environment.filters |= dict(filters or {})
     return environment.get_template(name).render(**values)
+
+
+@cache
+def _environment(package: str) -> Environment:
+    return Environment(loader=PackageLoader(package, "assets"), autoescape=True, undefined=StrictUndefined)

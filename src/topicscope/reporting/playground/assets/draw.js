@@ -1,33 +1,129 @@
-// Pictures on canvases: documents, a matrix, curves, the landscape. Each takes numbers and colours, and draws anew.
+"use strict";
+// Elements, numbers, colours, and pictures on canvases, for the page and for the playground. A picture takes numbers and
+// colours, and is drawn anew whenever one of them changes. PALETTE stands before this: the colours of palette.py.
 
-const COLOURS = { word: "#d55e00", topic: "#0072b2", different: "#8c6d00", optimum: "#009e73", theorem: "#cc79a7", floor: "#a40e26" };
+const $ = (id) => document.getElementById(id);
 
-// The colours of the reader's theme, from the style sheet.
-function theme(root) {
-  const style = getComputedStyle(root), read = (name) => style.getPropertyValue(name).trim();
-  return { paper: read("--paper"), ink: read("--ink"), soft: read("--soft"), line: read("--line"), raised: read("--raised") };
+function make(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (value === true) made.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) made.setAttribute(name, value);
+  }
+  made.append(...children);
+  return made;
+}
+
+const options = (select, names) => select.replaceChildren(...names.map(([value, label]) => new Option(label, value)));
+
+// Many events per painted frame are one act, on what the last of them gave.
+function oncePerFrame(act) {
+  let last = null;
+  return (...given) => {
+    if (last === null) requestAnimationFrame(() => { const now = last; last = null; act(...now); });
+    last = given;
+  };
+}
+
+function download(name, content, type) {
+  const url = typeof content === "string" && content.startsWith("data:") ? content : URL.createObjectURL(new Blob([content], { type }));
+  make("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 10000);
+}
+
+async function copyText(text, copied, otherwise) {
+  try { await navigator.clipboard.writeText(text); copied(); } catch { otherwise(); }
+}
+
+// Numbers as in `reporting/rounding.py`: 3e-05 as 3·10⁻⁵.
+const powers = (text) => text.replace(/(\d+(?:\.\d+)?)e([+-]?)0*(\d+)/g, (_, factor, sign, digits) =>
+  (factor === "1" ? "" : factor + "·") + "10" + (sign.replace("+", "") + digits).replace(/./g, (each) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(each)]));
+
+function brief(value, digits = 3) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "–";
+  const size = Math.abs(value);
+  return value === 0 ? "0" : powers(size >= 1e5 || size < 1e-3 ? String(Number(value.toPrecision(digits)).toExponential()) : String(Number(value.toPrecision(digits))));
+}
+const whole = (value) => value.toLocaleString("en");
+
+// The paper's symbols in plain text as MathML, as in `reporting/symbols.py`; superscripts where nothing can be typeset.
+const SYMBOL = /([Wb])\^(pred|[A-Z](?![a-z]))(⊤?)|\b([pd])_([a-z])\b/g;
+function math(text) {
+  const node = (name, ...children) => {
+    const made = document.createElementNS("http://www.w3.org/1998/Math/MathML", name);
+    made.append(...children);
+    return made;
+  };
+  const plain = powers(String(text)), pieces = [], letters = (...all) => all.filter(Boolean).map((each) => node("mi", each));
+  let at = 0;
+  for (const found of plain.matchAll(SYMBOL)) {
+    const [symbol, big, up, turned, low, index] = found;
+    pieces.push(plain.slice(at, found.index), node("math", big ? node("msup", ...letters(big), node("mrow", ...letters(up, turned))) : node("msub", ...letters(low, index))));
+    at = found.index + symbol.length;
+  }
+  return [...pieces, plain.slice(at)];
+}
+
+// Without a font for mathematics superscripts stand on top of their letters: the style sheet brings them down.
+function lowerSuperscripts() {
+  const [base, up] = [...(document.querySelector("msup")?.children || [])].map((each) => each.getBoundingClientRect());
+  if (base && up.bottom < base.top + base.height / 4) document.documentElement.classList.add("high-superscripts");
+}
+
+// The colours of the reader's theme, from the style sheet; those of white paper for what is saved.
+const LIGHT = { paper: "#ffffff", ink: "#1b1f24", soft: "#57606a", line: "#d0d7de", raised: "#f6f8fa" };
+function theme() {
+  const style = getComputedStyle(document.documentElement);
+  return Object.fromEntries(Object.keys(LIGHT).map((name) => [name, style.getPropertyValue("--" + name).trim()]));
 }
 
 function rgb(colour) {
+  if (Array.isArray(colour)) return colour;
   const hex = colour.replace("#", ""), full = hex.length === 3 ? [...hex].map((digit) => digit + digit).join("") : hex;
   return [0, 2, 4].map((at) => parseInt(full.slice(at, at + 2), 16) || 0);
+}
+const isDark = (colours) => rgb(colours.paper)[0] < 128;
+const fade = (colour, other, share) => rgb(colour).map((value, at) => value + (rgb(other)[at] - value) * share);
+
+// 256 colours from one end of a scale to the other; zero, in the middle of those around it, has the colour of the paper.
+const SHADES = new Map();
+function shades(stops) {
+  const key = stops.join();
+  if (!SHADES.has(key)) SHADES.set(key, Array.from({ length: 256 }, (_, at) => {
+    const place = (at / 255) * (stops.length - 1), below = Math.min(Math.floor(place), stops.length - 2);
+    return fade(stops[below], stops[below + 1], place - below);
+  }));
+  return SHADES.get(key);
+}
+const diverging = (colours) => PALETTE.diverging[isDark(colours) ? "dark" : "light"].map((stop) => stop || colours.paper);
+// A bar of a scale of colours, with its two ends.
+const scaleBar = (stops, low, high) => make("span", { class: "scale" }, low, make("i", { style: `background: linear-gradient(90deg, ${stops.join(", ")})` }), high);
+
+// A sample of a line or of a point, for legends.
+function key(colour, label, dash = [], shape = "") {
+  const line = `<line x1="0" y1="6" x2="20" y2="6" stroke="${colour}" stroke-width="2.5" stroke-dasharray="${dash.join(" ")}"/>`;
+  const held = make("span", { class: "key" });
+  held.innerHTML = `<svg width="20" height="12" aria-hidden="true">${shape ? `<path transform="translate(10 6)" d="${SHAPES[shape]}" fill="${colour}" stroke="${colour}"/>` : line}</svg>`;
+  held.append(...(typeof label === "string" ? math(label) : [label]));
+  return held;
 }
 
 // A canvas as large as it is shown, in the screen's own points; null while it is not shown.
 function pen(canvas, height) {
-  const width = canvas.clientWidth, ratio = Math.min(window.devicePixelRatio || 1, 2);
+  const { width, ratio } = canvas.saved || { width: canvas.clientWidth, ratio: Math.min(window.devicePixelRatio || 1, 2) };
   if (!width) return null;
-  const tall = height || canvas.clientHeight;
-  if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(tall * ratio)) {
-    canvas.width = Math.round(width * ratio);
-    canvas.height = Math.round(tall * ratio);
-    if (height) canvas.style.height = height + "px";
+  const letters = document.documentElement.classList.contains("present") && !canvas.saved ? 18 : 12;
+  const size = { width: Math.round(width * ratio), height: Math.round(height * ratio) };
+  if (canvas.width !== size.width || canvas.height !== size.height) {
+    Object.assign(canvas, size);
+    canvas.style.height = height + "px";
   }
   const context = canvas.getContext("2d");
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
-  context.clearRect(0, 0, width, tall);
-  context.font = "12px system-ui, sans-serif";
-  return { context, width, height: tall };
+  context.clearRect(0, 0, width, height);
+  context.font = `${letters}px system-ui, sans-serif`;
+  return { context, width, height, letters };
 }
 
 // A line through points, broken where one is null.
@@ -42,11 +138,20 @@ function line(context, points) {
   context.stroke();
 }
 
-function disc(context, [x, y], radius, colour) {
-  context.beginPath();
-  context.arc(x, y, radius, 0, 7);
-  context.fillStyle = colour;
-  context.fill();
+const SHAPES = {
+  circle: "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0", square: "M-3.5 -3.5h7v7h-7z", diamond: "M0 -5L5 0L0 5L-5 0z", triangle: "M0 -4.5L4.5 3.5H-4.5z",
+  plus: "M-1.2 -4.5h2.4v3.3h3.3v2.4h-3.3v3.3h-2.4v-3.3h-3.3v-2.4h3.3z", cross: "M-4 -4L4 4M4 -4L-4 4",
+};
+function mark(context, [x, y], shape, fill, edge, size = 1) {
+  context.save();
+  context.translate(x, y);
+  context.scale(size, size);
+  const path = new Path2D(SHAPES[shape]);
+  Object.assign(context, { fillStyle: fill, strokeStyle: edge, lineWidth: shape === "cross" ? 2.5 : 1.2 });
+  context.setLineDash([]);
+  if (shape !== "cross") context.fill(path);
+  context.stroke(path);
+  context.restore();
 }
 
 function write(context, text, x, y, textAlign, textBaseline) {
@@ -54,10 +159,207 @@ function write(context, text, x, y, textAlign, textBaseline) {
   context.fillText(text, x, y);
 }
 
-// A point of a picture: so far from one colour to the other.
-function blend(data, at, from, to, share) {
-  for (let i = 0; i < 3; i++) data[at + i] = from[i] + (to[i] - from[i]) * share;
-  data[at + 3] = 255;
+// ---- axes
+
+function steps(low, high, count) {
+  const rough = (high - low) / count, power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((factor) => factor * power).find((each) => each >= rough) || power, found = [];
+  for (let value = Math.ceil(low / step - 1e-9) * step; value <= high + step * 1e-9; value += step) found.push(Math.abs(value) < step * 1e-9 ? 0 : value);
+  return found;
+}
+
+function logarithmicSteps(low, high, count) {
+  const first = Math.floor(Math.log10(low)), last = Math.ceil(Math.log10(high)), inside = (value) => value >= low * 0.999 && value <= high * 1.001;
+  const tens = Array.from({ length: last - first + 1 }, (_, at) => 10 ** (first + at)).filter(inside);
+  if (tens.length > 2) return tens.filter((_, at) => (tens.length - 1 - at) % Math.ceil(tens.length / count) === 0);
+  const finer = tens.concat(...[first, last].flatMap((power) => [2, 5].map((factor) => factor * 10 ** power))).concat(10 ** first).filter(inside);
+  const sorted = [...new Set(finer)].sort((a, b) => a - b);
+  return sorted.length > 1 ? sorted : steps(low, high, count);
+}
+
+// Numbers from one place to another, evenly or by factors; `names` are words side by side, `marks` the only ticks.
+function axis({ low, high, log = false, names = null, marks = null }, from, to, count) {
+  const share = (value) => (log ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low));
+  const at = (value) => from + (to - from) * Math.min(Math.max(share(value), -0.05), 1.05);
+  const value = (place) => { const part = Math.min(Math.max((place - from) / (to - from), 0), 1); return log ? low * (high / low) ** part : low + part * (high - low); };
+  const ticks = names ? names.map((_, place) => place) : marks || (log ? logarithmicSteps : steps)(low, high, count);
+  return { at, value, ticks, text: (tick) => (names ? names[tick] : brief(tick)) };
+}
+
+// The ends of an axis that has room for these numbers.
+function ends(values, { log = false, from = null, to = null } = {}) {
+  const known = values.filter((value) => Number.isFinite(value) && (!log || value > 0));
+  let low = from ?? Math.min(...known), high = to ?? Math.max(...known);
+  if (!known.length || !(high > low)) { low = known.length ? known[0] - (log ? 0.5 * known[0] : 0.5) : log ? 0.1 : 0; high = low + (log ? Math.max(low, 0.1) : 1); }
+  if (log) return { low: Math.max(low, high / 1e6) / 1.3, high: high * 1.3, log };
+  const room = 0.06 * (high - low);
+  return { low: from === null ? low - room : low, high: to === null ? high + room : high, log };
+}
+
+// Two axes with their labels and lines; what is drawn in between is cut off at their ends until `restore`.
+function frame(canvas, height, across, up, colours) {
+  const drawn = pen(canvas, height);
+  if (!drawn) return null;
+  const { context, width, letters } = drawn, bottom = height - letters * (across.label ? 3.1 : 1.9), top = 0.7 * letters, right = width - 0.8 * letters;
+  const probe = axis(up, bottom, top, Math.max(2, (bottom - top) / (3.4 * letters)));
+  const left = (up.label ? 1.5 * letters : 0) + letters + Math.max(...probe.ticks.map((tick) => Math.min(context.measureText(probe.text(tick)).width, width / 4)));
+  const x = axis(across, left, right, Math.max(2, Math.floor((right - left) / (7 * letters)))), y = probe;
+  Object.assign(context, { fillStyle: colours.soft, strokeStyle: colours.line, lineWidth: 1 });
+  for (const tick of y.ticks) {
+    line(context, [[left, y.at(tick)], [right, y.at(tick)]]);
+    write(context, y.text(tick), left - 0.5 * letters, y.at(tick), "right", "middle");
+  }
+  let free = -Infinity;
+  for (const tick of x.ticks) {
+    const text = x.text(tick), half = context.measureText(text).width / 2, place = Math.min(x.at(tick), width - half);
+    line(context, [[x.at(tick), top], [x.at(tick), bottom]]);
+    if (place - half > free) { write(context, text, place, bottom + 0.5 * letters, "center", "top"); free = place + half + 4; }
+  }
+  if (across.label) write(context, across.label, (left + right) / 2, height - 0.2 * letters, "center", "bottom");
+  if (up.label) {
+    context.save();
+    context.translate(0.2 * letters, (top + bottom) / 2);
+    context.rotate(-Math.PI / 2);
+    write(context, up.label, 0, 0, "center", "top");
+    context.restore();
+  }
+  context.save();
+  context.beginPath();
+  context.rect(left - 1, top - 2, right - left + 2, bottom - top + 4);
+  context.clip();
+  return { context, x, y, left, right, top, bottom, letters, width };
+}
+
+// ---- pictures
+
+// Curves over steps. `references` are theory's levels, `band` their intervals; `marks` are steps, `now` the one shown.
+// A curve may have steps of its own, and the ends of intervals.
+function drawCurves(canvas, { steps: all = [], curves, references = [], marks = [], now = null, label = "", height = 220, ...scale }, colours) {
+  const lists = curves.flatMap((curve) => [curve.values, curve.low || [], curve.high || []]).concat([references.map((each) => each.at)]);
+  const last = Math.max(1, ...curves.map((curve) => (curve.steps || all).at(-1) || 0));
+  const drawn = frame(canvas, height, { low: 0, high: last, label: label && "step" }, { ...ends(lists.flatMap((list) => Array.from(list)), scale), label }, colours);
+  if (!drawn) return null;
+  const { context, x, y, left, right, top, bottom } = drawn, there = (value) => Number.isFinite(value) && !(scale.log && value <= 0);
+  for (const each of references) {
+    context.strokeStyle = context.fillStyle = each.colour || colours.ink;
+    if (each.band) {
+      context.globalAlpha = 0.2;
+      context.fillRect(left, y.at(each.band[1]), right - left, Math.max(y.at(each.band[0]) - y.at(each.band[1]), 1));
+      context.globalAlpha = 1;
+    }
+    context.setLineDash(each.dash || [6, 4]);
+    context.lineWidth = 1.5;
+    line(context, [[left, y.at(each.at)], [right, y.at(each.at)]]);
+  }
+  for (const curve of curves) {
+    const at = Array.from(curve.steps || all, (step) => x.at(step)), place = (values, i) => (there(values[i]) ? [at[i], y.at(values[i])] : null);
+    Object.assign(context, { strokeStyle: curve.colour, fillStyle: curve.colour, lineWidth: curve.thin ? 1 : 2, globalAlpha: curve.faint ? 0.4 : 1 });
+    context.setLineDash(curve.dash || []);
+    const points = at.map((_, i) => place(curve.values, i));
+    line(context, points);
+    context.setLineDash([]);
+    // A line of few points is marked; one of a single point would not be seen.
+    points.forEach((point, i) => {
+      if (!point || at.length > 40 || curve.faint || curve.thin) return;
+      if (curve.low && there(curve.low[i]) && there(curve.high[i])) line(context, [place(curve.low, i), place(curve.high, i)]);
+      context.beginPath();
+      context.arc(...point, 2.5, 0, 7);
+      context.fill();
+    });
+    context.globalAlpha = 1;
+  }
+  context.lineWidth = 1.5;
+  for (const each of marks.filter(({ step }) => step <= last)) {
+    context.strokeStyle = context.fillStyle = each.colour || colours.ink;
+    context.setLineDash(each.dash || []);
+    line(context, [[x.at(each.step), top], [x.at(each.step), bottom]]);
+    const beside = each.step > last / 2 ? -4 : 4;
+    if (each.text) write(context, each.text, x.at(each.step) + beside, each.dash ? bottom - 4 : top + 2, beside < 0 ? "right" : "left", each.dash ? "bottom" : "top");
+  }
+  if (now !== null) {
+    context.strokeStyle = colours.ink;
+    context.setLineDash([2, 3]);
+    line(context, [[x.at(now), top], [x.at(now), bottom]]);
+  }
+  // The dashes, the clip and the colours go with what was saved.
+  context.restore();
+  return drawn;
+}
+
+const spare = document.createElement("canvas");
+function pixels(rows, columns, colourOf) {
+  Object.assign(spare, { width: columns, height: rows });
+  const context = spare.getContext("2d"), image = context.createImageData(columns, rows);
+  for (let row = 0, at = 0; row < rows; row++)
+    for (let column = 0; column < columns; column++, at += 4) {
+      image.data.set(colourOf(row, column), at);
+      image.data[at + 3] = 255;
+    }
+  context.putImageData(image, 0, 0);
+}
+
+// A matrix over tokens, with lines where topics end; `entry(row, column)` gives its numbers.
+function drawMatrix(canvas, size, entry, scale, colours, boundaries = []) {
+  const drawn = pen(canvas, canvas.saved?.width || canvas.clientWidth);
+  if (!drawn) return null;
+  const colour = shades(diverging(colours)), { context, width } = drawn;
+  pixels(size, size, (row, column) => colour[Math.round(127.5 * (1 + Math.min(Math.max(entry(row, column) / scale, -1), 1)))]);
+  context.imageSmoothingEnabled = false;
+  context.drawImage(spare, 0, 0, width, width);
+  Object.assign(context, { strokeStyle: colours.soft, globalAlpha: 0.5, lineWidth: 0.6 });
+  for (const boundary of boundaries) {
+    const at = ((boundary + 0.5) / size) * width;
+    line(context, [[0, at], [width, at], null, [at, 0], [at, width]]);
+  }
+  context.globalAlpha = 1;
+  context.strokeRect(0.5, 0.5, width - 1, width - 1);
+  return { place: (x, y) => [y, x].map((each) => Math.min(Math.max(Math.floor((each / width) * size), 0), size - 1)) };
+}
+
+// The loss over (α, β), both by factors, in bands: `grid[row * points + column]` is at α of the row and β of the column.
+// `bounds` are curves, with the side that is faded; `point` is the one that is moved, `trail` the way that led there.
+function drawLandscape(canvas, { grid, points, low, high, least, optimum, bounds = [], trail = [], point = trail.at(-1), height = 340 }, colours) {
+  const side = { low: Math.exp(low), high: Math.exp(high), log: true };
+  const drawn = frame(canvas, Math.min(canvas.saved?.width || canvas.clientWidth, height), { ...side, label: "α, same topic" }, { ...side, label: "β, same word" }, colours);
+  if (!drawn) return null;
+  const { context, x, y, left, right, top, bottom } = drawn, colour = shades([fade(colours.paper, PALETTE.blue, 0.85), colours.paper]);
+  const range = Math.log(1 + 1e4 * (Math.max(...grid) - least)) || 1;
+  pixels(points, points, (row, column) => colour[Math.round(255 * Math.round(12 * Math.min(Math.log(1 + 1e4 * Math.max(grid[column * points + points - 1 - row] - least, 0)) / range, 1)) / 12)]);
+  context.imageSmoothingEnabled = false;
+  context.drawImage(spare, left, top, right - left, bottom - top);
+  context.strokeRect(left, top, right - left, bottom - top);
+  const inside = ([alpha, beta]) => [Math.min(Math.max(x.at(Math.max(alpha, 1e-12)), left), right), Math.min(Math.max(y.at(Math.max(beta, 1e-12)), top), bottom)];
+  for (const { curve, outside, dash } of bounds) {
+    const places = curve.map(inside);
+    if (outside) {
+      Object.assign(context, { fillStyle: colours.paper, globalAlpha: 0.5 });
+      context.beginPath();
+      for (const place of [...places, ...(outside === "above" ? [[right, bottom], [right, top], [left, top]] : [[left, bottom]])]) context.lineTo(...place);
+      context.fill();
+      context.globalAlpha = 1;
+    }
+    Object.assign(context, { strokeStyle: PALETTE.classes["[MASK]"], lineWidth: 2.5 });
+    context.setLineDash(dash || []);
+    line(context, places);
+  }
+  Object.assign(context, { strokeStyle: colours.ink, lineWidth: 1.5 });
+  context.setLineDash([]);
+  line(context, trail.map(inside));
+  mark(context, inside([1, 1]), "square", colours.paper, colours.ink, 1.2);
+  if (optimum) mark(context, inside(optimum), "cross", "", colours.ink, 1.4);
+
+  if (point) mark(context, inside(point), "circle", PALETTE.orange, colours.ink, 1.5);
+  context.restore();
+  return drawn;
+}
+
+// Points by any two numbers or words.
+function drawPoints(canvas, { points, across, up, height = 400 }, colours) {
+  const drawn = frame(canvas, height, across, up, colours);
+  if (!drawn) return null;
+  for (const point of points) mark(drawn.context, [drawn.x.at(point.x), drawn.y.at(point.y)], point.shape, point.colour, colours.paper, 1.2);
+  drawn.context.restore();
+  return drawn;
 }
 
 // As many colours as there are topics, neighbours far apart.
@@ -82,11 +384,10 @@ function readDocuments(bytes) {
 
 // A square per word, coloured by topic. Masked: a dark square for [MASK], a frame for a kept or random word; the dot is
 // the topic of the word to be predicted.
-function drawDocuments(canvas, bytes, settings, colours, dark) {
-  const documents = readDocuments(bytes), size = 12, columns = Math.max(10, Math.floor(canvas.clientWidth / size));
-  const shown = [];
+function drawDocuments(canvas, bytes, settings, colours) {
+  const size = 12, columns = Math.max(10, Math.floor(canvas.clientWidth / size)), shown = [], dark = isDark(colours);
   let height = 0;
-  for (const document of documents) {
+  for (const document of readDocuments(bytes)) {
     const lines = Math.ceil(document.token.length / columns);
     if (shown.length >= 2 && height + lines * size > 130) break;
     shown.push({ document, top: height });
@@ -94,8 +395,8 @@ function drawDocuments(canvas, bytes, settings, colours, dark) {
   }
   const drawn = pen(canvas, Math.max(height - 8, size));
   if (!drawn) return;
-  const { context } = drawn;
-  const topicOf = (word) => Math.floor((word - 1) / settings.words), colour = (word) => topicColour(topicOf(word), settings.topics, dark);
+  const { context } = drawn, colour = (word) => topicColour(Math.floor((word - 1) / settings.words), settings.topics, dark);
+  const disc = (x, y, radius, fill) => { context.beginPath(); context.arc(x, y, radius, 0, 7); context.fillStyle = fill; context.fill(); };
   for (const { document, top } of shown) {
     document.token.forEach((token, place) => {
       const x = (place % columns) * size, y = top + Math.floor(place / columns) * size;
@@ -103,156 +404,12 @@ function drawDocuments(canvas, bytes, settings, colours, dark) {
       context.fillRect(x, y, size - 1.5, size - 1.5);
       if (!document.masked[place]) return;
       if (token) {
-        context.strokeStyle = colours.ink;
-        context.lineWidth = 2;
+        Object.assign(context, { strokeStyle: colours.ink, lineWidth: 2 });
         context.strokeRect(x + 0.5, y + 0.5, size - 2.5, size - 2.5);
         if (token === document.word[place]) return;
-        disc(context, [x + 5.25, y + 5.25], 3.6, colours.paper);
+        disc(x + 5.25, y + 5.25, 3.6, colours.paper);
       }
-      disc(context, [x + 5.25, y + 5.25], 2.7, colour(document.word[place]));
+      disc(x + 5.25, y + 5.25, 2.7, colour(document.word[place]));
     });
   }
-}
-
-// A matrix with a row per word to predict; blue below zero, orange above. `entry(row, column)` gives its numbers.
-const spare = document.createElement("canvas");
-function drawMatrix(canvas, size, entry, scale, colours) {
-  const drawn = pen(canvas, canvas.clientWidth);
-  if (!drawn) return;
-  spare.width = spare.height = size;
-  const context = spare.getContext("2d"), image = context.createImageData(size, size), data = image.data;
-  const middle = rgb(colours.paper), above = rgb("#d55e00"), below = rgb("#0072b2");
-  for (let row = 0, at = 0; row < size; row++)
-    for (let column = 0; column < size; column++, at += 4) {
-      const value = entry(row, column) / scale;
-      blend(data, at, middle, value > 0 ? above : below, Math.min(Math.abs(value), 1));
-    }
-  context.putImageData(image, 0, 0);
-  drawn.context.imageSmoothingEnabled = false;
-  drawn.context.drawImage(spare, 0, 0, drawn.width, drawn.height);
-  drawn.context.strokeStyle = colours.line;
-  drawn.context.strokeRect(0.5, 0.5, drawn.width - 1, drawn.height - 1);
-}
-
-function ticks(low, high, count) {
-  const rough = (high - low) / count, power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((factor) => factor * power).find((each) => each >= rough) || power;
-  const found = [];
-  for (let value = Math.ceil(low / step) * step; value <= high + step * 1e-9; value += step) found.push(Math.abs(value) < step * 1e-9 ? 0 : value);
-  return found;
-}
-
-const brief = (value) => {
-  const size = Math.abs(value);
-  if (value === 0) return "0";
-  if (size >= 1e5 || size < 1e-3) return value.toExponential(1).replace(/e\+?(.+)/, (_, power) => "·10" + power.replace(/./g, (each) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(each)]));
-  return String(Number(value.toPrecision(3)));
-};
-
-// Curves over steps, with theory as dashed lines (a number), bands (a pair) or curves of their own.
-function drawCurves(canvas, { steps, curves, references = [], dots = [], from = null, to = null, log = false }, colours) {
-  const drawn = pen(canvas, 220);
-  if (!drawn) return;
-  const { context, width, height } = drawn, left = 50, right = 8, top = 8, bottom = 24;
-  const last = Math.max(steps.length ? steps[steps.length - 1] : 1, 1);
-  const values = [...curves.flatMap((curve) => Array.from(curve.values)), ...references.map((each) => each.at), ...dots.map((each) => each.at)]
-    .filter((value) => Number.isFinite(value) && (!log || value > 0));
-  let low = from ?? Math.min(...values), high = to ?? Math.max(...values);
-  if (!values.length || !(high > low)) { low = (values[0] ?? 0) - (log ? 0 : 0.5); high = low + 1; }
-  if (log) { low = Math.max(low, high / 1e6); low /= 1.3; high *= 1.3; } else { const room = 0.06 * (high - low); if (from === null) low -= room; if (to === null) high += room; }
-  const place = log ? (value) => Math.log(value / low) / Math.log(high / low) : (value) => (value - low) / (high - low);
-  const x = (step) => left + ((width - left - right) * step) / last, y = (value) => height - bottom - (height - bottom - top) * Math.min(Math.max(place(value), -0.02), 1.02);
-  context.fillStyle = colours.soft;
-  context.strokeStyle = colours.line;
-  context.lineWidth = 1;
-  const marks = log ? Array.from({ length: 13 }, (_, i) => 10 ** (i - 8)).filter((value) => value >= low && value <= high) : ticks(low, high, 4);
-  for (const value of marks.length > 1 ? marks : ticks(low, high, 3)) {
-    line(context, [[left, y(value)], [width - right, y(value)]]);
-    write(context, brief(value), left - 6, y(value), "right", "middle");
-  }
-  for (const value of ticks(0, last, Math.max(2, Math.floor(width / 110))).filter((each) => x(each) < width - 14))
-    write(context, value >= 1000 ? `${brief(value / 1000)}k` : String(value), x(value), height - bottom + 7, "center", "top");
-  context.save();
-  context.beginPath();
-  context.rect(left, top - 4, width - left - right, height - top - bottom + 8);
-  context.clip();
-  for (const each of references) {
-    context.strokeStyle = context.fillStyle = each.colour;
-    if (each.band) {
-      context.globalAlpha = 0.25;
-      context.fillRect(left, y(each.band[1]), width - left - right, Math.max(y(each.band[0]) - y(each.band[1]), 1));
-      context.globalAlpha = 1;
-    }
-    context.setLineDash(each.dash || [6, 4]);
-    context.lineWidth = 1.5;
-    line(context, [[left, y(each.at)], [width - right, y(each.at)]]);
-  }
-  for (const curve of curves) {
-    context.setLineDash(curve.dash || []);
-    context.strokeStyle = curve.colour;
-    context.lineWidth = curve.thin ? 1 : 2;
-    context.globalAlpha = curve.faint ? 0.45 : 1;
-    const there = (value) => Number.isFinite(value) && !(log && value <= 0);
-    line(context, Array.from(steps, (step, i) => (there(curve.values[i]) ? [x(step), y(curve.values[i])] : null)));
-    context.globalAlpha = 1;
-  }
-  context.lineWidth = 1.5;
-  for (const each of dots.filter(({ step }) => step <= last)) {
-    context.strokeStyle = each.colour;
-    context.setLineDash(each.dash || [2, 3]);
-    line(context, [[x(each.step), top], [x(each.step), height - bottom]]);
-  }
-  // The dashes, the clip and the colours go with what was saved.
-  context.restore();
-}
-
-// The loss over (α, β), both on logarithmic axes, in bands; uniform attention, the optimum, the trained point and its trail.
-function drawLandscape(canvas, { grid, points, low, high, least, optimum, trail }, colours) {
-  const drawn = pen(canvas, Math.min(canvas.clientWidth, 340));
-  if (!drawn) return;
-  const { context, width, height } = drawn, left = 44, right = 10, top = 8, bottom = 34;
-  spare.width = spare.height = points;
-  const small = spare.getContext("2d"), image = small.createImageData(points, points), ground = rgb(colours.paper), tint = rgb("#0072b2");
-  const range = Math.log(1 + 1e4 * (Math.max(...grid) - least)) || 1;
-  for (let row = 0; row < points; row++)
-    for (let column = 0; column < points; column++) {
-      const share = Math.log(1 + 1e4 * Math.max(grid[row * points + column] - least, 0)) / range;
-      blend(image.data, 4 * ((points - 1 - column) * points + row), ground, tint, 0.85 * (1 - Math.round(share * 12) / 12));
-    }
-  small.putImageData(image, 0, 0);
-  context.imageSmoothingEnabled = false;
-  context.drawImage(spare, left, top, width - left - right, height - top - bottom);
-  const x = (alpha) => left + ((width - left - right) * (Math.log(Math.max(alpha, 1e-12)) - low)) / (high - low);
-  const y = (beta) => height - bottom - ((height - top - bottom) * (Math.log(Math.max(beta, 1e-12)) - low)) / (high - low);
-  const inside = ([alpha, beta]) => [Math.min(Math.max(x(alpha), left), width - right), Math.min(Math.max(y(beta), top), height - bottom)];
-  context.fillStyle = colours.soft;
-  for (let power = -2; power <= 8; power++) {
-    const value = 10 ** power;
-    if (Math.log(value) < low || Math.log(value) > high) continue;
-    write(context, brief(value), x(value), height - bottom + 5, "center", "top");
-    write(context, brief(value), left - 6, y(value), "right", "middle");
-  }
-  write(context, "α, same topic", left + (width - left - right) / 2, height - 14, "center", "top");
-  context.save();
-  context.translate(10, top + (height - top - bottom) / 2);
-  context.rotate(-Math.PI / 2);
-  write(context, "β, same word", 0, -6, "center", "top");
-  context.restore();
-  context.strokeStyle = colours.ink;
-  context.lineWidth = 1.5;
-  line(context, trail.map(inside));
-  const spot = (point, colour, radius) => {
-    disc(context, inside(point), radius, colour);
-    context.strokeStyle = colours.ink;
-    context.stroke();
-  };
-  spot([1, 1], colours.paper, 4);
-  if (optimum) {
-    const [a, b] = inside(optimum);
-    context.strokeStyle = COLOURS.optimum;
-    context.lineWidth = 3;
-    line(context, [[a - 6, b - 6], [a + 6, b + 6], null, [a + 6, b - 6], [a - 6, b + 6]]);
-    context.lineWidth = 1.5;
-  }
-  if (trail.length) spot(trail[trail.length - 1], COLOURS.word, 6);
 }

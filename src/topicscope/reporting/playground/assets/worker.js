@@ -178,7 +178,7 @@ const tasks = {
       if (step === 0) return null;
       steps.push(step);
       begun = false;
-      return { kind: "prediction", steps, done: steps.length === 2 };
+      return { kind: "predict", steps, done: steps.length === 2 };
     };
     goOn();
   },

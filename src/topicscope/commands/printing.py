@@ -1,0 +1,92 @@
+"""One printer for every result: numbers in tables for people, or JSON alone on standard output.
+
+A result is a struct or a dataclass. Its ``reasons`` say why a number is None, its ``notes`` what a reader should know
+beside a part; both are by dotted name.
+"""
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from topicscope.records import plain
+from topicscope.reporting.rounding import NOTHING, powers, readable, with_interval
+
+# By dotted name, a part's title and the labels of its numbers.
+Parts = Mapping[str, tuple[str, Mapping[str, str]]]
+
+
+def console(*, to_errors: bool = False) -> Console:
+    """A console that prints plain text, wide enough for our tables, when its output is not a terminal.
+
+    Text is printed as it is: a folder may be called ``a[red]b`` or ``:smile:``.
+    """
+    stream = sys.stderr if to_errors else sys.stdout
+    return Console(file=stream, highlight=False, markup=False, emoji=False, width=None if stream.isatty() else 120)
+
+
+def print_json(result: Any) -> None:
+    """Print strict JSON on standard output: what is not finite is null."""
+    sys.stdout.write(as_json(result))
+
+
+def as_json(result: Any) -> str:
+    """The same as text."""
+    return msgspec.json.format(msgspec.json.encode(plain(result)), indent=2).decode() + "\n"
+
+
+def print_parts(result: Any, parts: Parts, *, digits: int = 6) -> None:
+    """Print a table for each part: its title, and the label of each number in it, both by dotted name."""
+    values, screen, told = plain(result), console(), set[str]()
+    reasons, notes = values.get("reasons", {}), values.get("notes", {})
+    for name, (title, labels) in parts.items():
+        part = _value(values, name)
+        if part is None:
+            if reason := reasons.get(name):
+                said = "for the same reason" if reason in told else reason
+                screen.print(f"{title}\n  not defined: {said}\n")
+                told.add(reason)
+            continue
+        table = Table(title=title, title_justify="left", title_style="", show_header=False)
+        for key, label in labels.items():
+            number, reason = _value(part, key), reasons.get(f"{name}.{key}")
+            if number is not None or reason:
+                table.add_row(label, powers(f"not defined: {reason}" if number is None else cell(number, digits)))
+        screen.print(table)
+        for note in notes.get(name, ()):
+            screen.print(f"  {note}")
+        screen.print()
+
+
+def print_rows(rows: Sequence[Sequence[Any]], heading: Sequence[str], *, note: str = "", digits: int = 4) -> None:
+    """Print a table with a row per result; nothing if there is none."""
+    table = Table(*heading, caption=note or None, caption_justify="left")
+    for row in rows:
+        table.add_row(*(cell(value, digits) for value in row))
+    if rows:
+        console().print(table)
+
+
+def cell(value: Any, digits: int = 4) -> str:
+    """A value in one cell of a table."""
+    if isinstance(value, float) and not math.isfinite(value):
+        value = None
+    if value is None:
+        return NOTHING
+    if isinstance(value, dict):
+        return with_interval(value["value"], value["low"], value["high"])
+    if isinstance(value, float):
+        return readable(value, digits)
+    if isinstance(value, list | tuple):
+        return ", ".join(cell(item, digits) for item in value)
+    return str(value)
+
+
+def _value(values: Any, name: str) -> Any:
+    for key in name.split("."):
+        values = values.get(key) if isinstance(values, dict) else None
+    return values

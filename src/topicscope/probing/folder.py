@@ -1,0 +1,262 @@
+"""The folder of a probe: rows of all models that were probed with one set of settings, merged when some are added."""
+
+import contextlib
+import hashlib
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from topicscope.errors import InputError, UnreadableError
+from topicscope.probing.packing import packed, unpacked
+from topicscope.probing.settings import ProbeRecord
+from topicscope.probing.statistics.resampling import Comparable, compared
+from topicscope.records import (
+    PROBE_AGAIN,
+    STUDY_LOST,
+    CorpusRow,
+    HeadRow,
+    PairedRow,
+    ProbeRow,
+    TopicWord,
+    WordMap,
+    read_topic_words,
+)
+from topicscope.settings.toml import flat
+from topicscope.store import Row, as_before_if_refused, read_struct, struct_text, table_text, write_atomically
+
+T = TypeVar("T", bound=msgspec.Struct)
+logger = logging.getLogger(__name__)
+
+# The file of each kind of row, and what identifies a row in it, beside its threshold; an equal one is replaced.
+FILES: dict[type, tuple[str, tuple[str, ...]]] = {
+    ProbeRow: ("probe.json", ("model", "revision")),
+    CorpusRow: ("corpus.json", ("tokenizer", "length")),
+    WordMap: ("words.json", ("model",)),
+    PairedRow: ("comparisons.json", ("model", "against")),
+}
+# Too large for a table, or nested; these are in probe.json alone.
+ONLY_JSON = ("attention_by_layer", "attention_by_layer_head", "hidden_by_layer", "by_topic", "sink")
+
+
+class MeasuredGroup(msgspec.Struct, frozen=True):
+    """The numbers of a model by which it is compared with others, at one threshold and assignment."""
+
+    fraction: float | None
+    assignment: str
+    measures: dict[str, Comparable]
+    """Hidden states have their layer after the measure's name."""
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """The numbers of a model by which it is compared with others."""
+
+    model: str
+    plan: str
+    """Names the passages and topics that it was measured on."""
+
+    groups: list[MeasuredGroup]
+
+
+def compared_models(one: Measured, other: Measured) -> list[PairedRow]:
+    """A row per threshold, assignment and measure that both models have; refused if passages or topics differ."""
+    if one.plan != other.plan:
+        raise InputError(
+            f"{one.model} and {other.model} were not measured on the same passages and topics, so they cannot be "
+            "compared: probe them with one tokenizer, corpus and set of options."
+        )
+    rows = []
+    for first, second in zip(one.groups, other.groups, strict=True):
+        for name in (name for name in first.measures if name in second.measures):
+            measure, _, layer = name.rpartition(" ") if name.startswith("hidden") else (name, "", None)
+            about = PairedRow(
+                model=one.model,
+                against=other.model,
+                fraction=first.fraction,
+                assignment=first.assignment,
+                measure=measure,
+                layer=None if layer is None else int(layer),
+            )
+            rows.append(compared(first.measures[name], second.measures[name], about))
+    return sorted(rows, key=lambda row: (row.measure != "attention", row.layer is not None))
+
+
+class ProbeFolder:
+    """Rows of all models that were probed with one set of settings."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.work, self.settings = path, path / "work", path / "probe-settings.json"
+
+    @contextlib.contextmanager
+    def opened(self, settings: ProbeRecord, locked: contextlib.AbstractContextManager[None]) -> Iterator[None]:
+        """Make the folder, or resume in it, with other processes kept out (``locked``); refuse one of other settings.
+
+        What is refused before anything was measured leaves the folder as it was.
+        """
+        self.check(settings)
+        with as_before_if_refused(self.path, locked, self._measured):
+            # Another command may have begun meanwhile.
+            self.check(settings)
+            # The settings come first: they identify a folder that was begun.
+            write_atomically(self.settings, struct_text(settings, indent=2))
+            (self.path / "compared").mkdir(exist_ok=True)
+            yield
+
+    def _measured(self) -> bool:
+        return (self.path / "probe.json").exists() or any((self.work / "measured").glob("*"))
+
+    def check(self, settings: ProbeRecord) -> None:
+        """Refuse a folder in which other settings than these were measured; thresholds may be added.
+
+        A study that was stopped before anything was measured leaves the folder to another: passages and topics in it
+        are found by their content.
+        """
+        if not self.settings.exists() or not self._measured():
+            return
+        stored: ProbeRecord = read_struct(self.settings, ProbeRecord, STUDY_LOST)
+        there, here = (flat(msgspec.to_builtins(record)) for record in (stored, settings))
+        changed = [
+            f"--{name.split('.')[-1].replace('_', '-')} {_given(there.get(name))} there, {_given(here[name])} here"
+            for name in here
+            if there.get(name) != here[name] and not name.startswith("topics.fractions")
+        ]
+        if changed:
+            raise InputError(
+                f"--out {self.path} holds a study of other settings ({'; '.join(changed)}): give those, or another "
+                "--out."
+            )
+
+    def read(self, kind: type[T]) -> list[T]:
+        """The rows that the file of a kind has; a file that cannot be read is set aside, with a warning."""
+        path = self.path / FILES[kind][0]
+        if not path.exists():
+            return []
+        try:
+            rows: list[T] = read_struct(path, list[kind], PROBE_AGAIN)  # type: ignore[valid-type]
+            return rows
+        except UnreadableError as error:
+            path.replace(path.with_name(f"{path.name}.damaged"))
+            logger.warning("%s It is kept as %s.damaged, and %s is begun anew.", error, path.name, path.name)
+            return []
+
+    def add(self, kind: type[T], rows: Sequence[T]) -> list[T]:
+        """Write rows beside those that are there; probe.json comes with probe.csv and heads.csv.
+
+        Rows of other thresholds stay; those of one model stand together, by threshold.
+        """
+        name, keys = FILES[kind]
+
+        def of(row: Any) -> tuple[Any, ...]:
+            return tuple(getattr(row, key) for key in keys)
+
+        def threshold(row: Any) -> float:
+            return getattr(row, "fraction", None) or 0.0
+
+        new = {(of(row), threshold(row)) for row in rows}
+        every = [*(row for row in self.read(kind) if (of(row), threshold(row)) not in new), *rows]
+        last = {of(row): place for place, row in enumerate(every)}
+        every.sort(key=lambda row: (last[of(row)], threshold(row)))
+        write_atomically(self.path / name, struct_text(every, indent=1 if kind in (ProbeRow, CorpusRow) else 0))
+        probed = [row for row in every if isinstance(row, ProbeRow)]
+        if probed:
+            write_atomically(self.path / "probe.csv", table_text([_columns(row) for row in probed]))
+            heads = [msgspec.structs.asdict(head) for row in probed for head in head_rows(row)]
+            write_atomically(self.path / "heads.csv", table_text(heads))
+        return every
+
+    def add_topics(self, rows: Sequence[TopicWord]) -> None:
+        """Write topics.csv with these rows, and those there of other tokenizers, lengths and thresholds."""
+        path, before = self.path / "topics.csv", list[TopicWord]()
+        if path.exists():
+            with contextlib.suppress(UnreadableError):
+                before = read_topic_words(path)
+        new = {(row.tokenizer, row.length, row.fraction) for row in rows}
+        kept = [row for row in before if (row.tokenizer, row.length, row.fraction) not in new]
+        write_atomically(path, table_text([msgspec.structs.asdict(row) for row in (*kept, *rows)]))
+
+    def keep(self, measured: Measured) -> None:
+        """Keep the numbers by which a model is compared with others."""
+        write_atomically(self._file(measured.model), packed(measured))
+
+    def _file(self, title: str) -> Path:
+        return self.path / "compared" / f"{hashlib.sha256(title.encode()).hexdigest()[:16]}.safetensors"
+
+    def compare(self, title: str, other: str, there: "ProbeFolder | None" = None) -> list[PairedRow]:
+        """Paired differences between a model and another, of this folder or of another."""
+        both = []
+        for name, folder in ((title, self), (other, there or self)):
+            if name not in (known := folder.titles):
+                raise InputError(
+                    f"{name} was not probed into {folder.path}: name one of {', '.join(known)}, or probe it there."
+                )
+            both.append(unpacked(folder._file(name), Measured))
+        return compared_models(*both)
+
+    @property
+    def titles(self) -> list[str]:
+        """Names and revisions of the models in it that can be compared."""
+        known = dict.fromkeys(row.title for row in self.read(ProbeRow))
+        return [title for title in known if self._file(title).is_file()]
+
+    def comparisons(self, titles: Sequence[str], against: str | None) -> list[PairedRow]:
+        """Compare models that were probed together with the first of them, or with that of ``against``.
+
+        The first itself is compared with the first model that the folder had before. Only models that were measured on
+        the same passages and topics are compared, and no two of them in both directions.
+        """
+        plans = {title: unpacked(self._file(title), Measured).plan for title in self.titles}
+        known = {(row.model, row.against) for row in self.read(PairedRow)}
+        named = [title for title in titles if against and f"{title} ".startswith(f"{against} ")]
+        rows = []
+        for title in titles:
+            comparable = [other for other, plan in plans.items() if plan == plans.get(title)]
+            base = next((other for other in named[:1] or titles if other in comparable), title)
+            if base == title and not named:
+                earlier = (other for other in comparable if other == title or (other, title) not in known)
+                base = next(earlier, title)
+            if base != title:
+                rows += self.compare(title, base)
+        return rows
+
+
+def _given(value: Any) -> str:
+    return "not given" if value in (None, []) else str(value)
+
+
+def _columns(row: ProbeRow) -> Row:
+    """A row of probe.csv: nested numbers under names such as attention.ratio; the largest threshold has no larger."""
+    values = {name: value for name, value in msgspec.to_builtins(row).items() if name not in ONLY_JSON}
+    if values["over_largest_threshold"] is None:
+        del values["over_largest_threshold"]
+    return flat(values)
+
+
+def head_rows(row: ProbeRow) -> list[HeadRow]:
+    """Rows of heads.csv from a row of probe.json; heads do not depend on the embedding."""
+    if row.embedding != "matrix" or row.centred:
+        return []
+    return [
+        HeadRow(
+            model=row.model,
+            revision=row.revision,
+            fraction=row.fraction,
+            assignment=row.assignment,
+            layer=head.layer,
+            head=head.head,
+            ratio=head.ratio,
+            low=head.low,
+            high=head.high,
+            p=head.p,
+            p_single=head.p_single,
+            q=head.q,
+            distance_matched_ratio=head.matched.ratio,
+            distance_matched_low=head.matched.low,
+            distance_matched_high=head.matched.high,
+            sink=row.sink[layer][place] if row.sink else None,
+            examples="; ".join(head.examples),
+        )
+        for layer, heads in enumerate(row.attention_by_layer_head)
+        for place, head in enumerate(heads)
+    ]

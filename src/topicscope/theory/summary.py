@@ -1,0 +1,391 @@
+"""What theory says about one setting: every closed form, exact optimum and floor, or the reason why there is none."""
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from topicscope.errors import InputError, check_at_least, refuse
+from topicscope.measure.blocks import pattern
+from topicscope.randomness import Purpose, generator
+from topicscope.records import Result
+from topicscope.settings import RAREST_USABLE_MASK
+from topicscope.settings.data import Sampler
+from topicscope.synthetic.topics import TopicModel
+from topicscope.theory.bayes import FEWEST_DOCUMENTS, BayesFloors, bayes_floors
+from topicscope.theory.check import class_statistics
+from topicscope.theory.dynamics import (
+    Stage1Rates,
+    Stage2Rates,
+    stage1_rates,
+    stage1_topic_rate,
+    stage2_rates,
+    stage2_topic_rate,
+    time_ratio,
+)
+from topicscope.theory.finite_documents import (
+    class_loss,
+    class_moments,
+    class_optimum,
+    finite_optimum,
+    infinite_moments,
+    moments,
+    population_loss,
+)
+from topicscope.theory.landscape import AttentionOptimum, Landscape, minimise
+from topicscope.theory.lemma1 import constants, require_topic_sets
+from topicscope.theory.setting import TheorySetting, errors_with_option_names
+from topicscope.theory.take_off import Stepping, predict
+from topicscope.theory.theorem2 import Pattern, theorem2_of
+from topicscope.theory.theorem3 import Theorem3, theorem3
+from topicscope.work import Report
+
+SAMPLES = 2_000
+# Dense matrices of more tokens than this take over a second.
+MOST_DENSE_TOKENS = 2_001
+# Each sampled document takes a table row of as many numbers as there are tokens.
+MOST_SAMPLED_TOKENS = 20_001
+NOT_ATTAINED = "not attained: the loss still falls at the largest weights searched; its infimum is at infinite weights"
+PATTERNS = {
+    "block": "blocks of topics stand out",
+    "diagonal": "a diagonal stands out, and no blocks of topics",
+    "none": "neither blocks of topics nor a diagonal stand out",
+    None: "there is one topic, so nothing can stand out",
+}
+NOISE = (
+    "Adam's noise is taken as it is on average; from starts as large as 0.02 it takes off up to three times earlier or "
+    "later (docs/theory-dynamics.md)"
+)
+
+Matrix = Float[np.ndarray, "token token"]
+
+
+@dataclass(frozen=True)
+class Theorem1Example:
+    """The corrected example diag(0, c₃, …, c₃), b_i, and by how much a topic's own block sum exceeds the others'."""
+
+    diagonal: float
+    bias: float
+    block_sum_gap: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueMatrix:
+    """A W^V under uniform attention: means over classes of entries, and its loss."""
+
+    mask_column: float | None
+    same_word: float | None
+    same_topic: float | None
+    different_topic: float | None
+    loss: float
+    loss_of_theorem2: float | None = None
+    """The loss of Theorem 2's matrix on the same documents."""
+
+    c1: float | None = None
+    """Theorem 2's constants, as are the next; your own topics have none."""
+
+    c2: float | None = None
+    c3: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dynamics:
+    """Rates of both stages per unit of learning rate × steps (squared loss), and the predicted take-off in steps."""
+
+    stepping: Stepping
+    stage1_topic_rate: float | None
+    """Infinite documents of τ topics, as is the next."""
+
+    stage2_topic_rate: float | None
+    time_ratio: float | None
+    stage1: Stage1Rates | None
+    """Finite LDA documents, as are the next."""
+
+    stage2: Stage2Rates | None
+    take_off: float | None = None
+    gain_at_take_off: float | None = None
+    mask_take_off: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Theory(Result):
+    """What theory says about one setting; a part that it does not define is None."""
+
+    setting: TheorySetting
+    theorem1: Theorem1Example | None
+    theorem2: ValueMatrix | None
+    """On infinite documents."""
+
+    theorem3: Theorem3 | None
+    attention_optimum: AttentionOptimum | None
+    """Of Theorem 2's W^V."""
+
+    attention_optimum_free: AttentionOptimum | None
+    """The same with a free weight of word queries on [MASK] keys (§5.3)."""
+
+    attention_optimum_diagonal: AttentionOptimum | None
+    """Of the diagonal W^V of appendix D.4."""
+
+    attention_optimum_diagonal_free: AttentionOptimum | None
+    finite: ValueMatrix | None
+    """The optimum for finite LDA documents: no bias, eq. 1, λ = 0."""
+
+    finite_topics: ValueMatrix | None
+    """The same for documents of τ topics."""
+
+    dynamics: Dynamics | None
+    bayes: BayesFloors | None
+    """Floors of any model for LDA documents."""
+
+    bayes_topics: BayesFloors | None
+    reasons: dict[str, str]
+    """Why a number is None, by its dotted name."""
+
+    notes: dict[str, list[str]]
+    """What a reader should know beside a part's numbers."""
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+    def __str__(self) -> str:
+        return str(self.setting)
+
+
+@dataclass
+class Summary:
+    """The parts of one setting, and what is said about them."""
+
+    setting: TheorySetting
+    stepping: Stepping = Stepping()
+    take_off: bool = True
+    samples: int = SAMPLES
+    """How many documents are drawn for each Bayes floor; 0 leaves the floors out."""
+
+    seed: int = 0
+    report: Report | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.samples, int) or (self.samples < 2 and self.samples != 0):
+            raise refuse("samples", self.samples, "give a whole number, 2 or more, or 0 to leave the Bayes floors out")
+        check_at_least("seed", self.seed, 0)
+        self.reasons: dict[str, str] = {}
+        self.notes: dict[str, list[str]] = {}
+
+    def theory(self) -> Theory:
+        """Every part, or None with the reason."""
+        # About disjoint topics of equally many, equally likely words.
+        of_equal_topics: dict[str, Callable[[], Any]] = {
+            "theorem1": self._theorem1,
+            "theorem3": self._theorem3,
+            "attention_optimum": lambda: self._attention("attention_optimum", "block"),
+            "attention_optimum_free": lambda: self._attention("attention_optimum_free", "block"),
+            "attention_optimum_diagonal": lambda: self._attention("attention_optimum_diagonal", "diagonal"),
+            "attention_optimum_diagonal_free": lambda: self._attention("attention_optimum_diagonal_free", "diagonal"),
+            "dynamics": self._dynamics,
+        }
+        makers: dict[str, Callable[[], Any]] = {
+            **of_equal_topics,
+            "theorem2": self._theorem2,
+            "finite": lambda: self._finite("finite", "dirichlet"),
+            "finite_topics": lambda: self._finite("finite_topics", "topics"),
+            "bayes": lambda: self._bayes("bayes", "dirichlet"),
+            "bayes_topics": lambda: self._bayes("bayes_topics", "topics"),
+        }
+        if not self.setting.equal_topics:
+            makers |= dict.fromkeys(of_equal_topics, self.setting.require_equal_topics)
+        parts = {name: self._part(name, make) for name, make in makers.items()}
+        return Theory(setting=self.setting, **parts, reasons=self.reasons, notes=self.notes)
+
+    def _part(self, name: str, make: Callable[[], Any]) -> Any:
+        try:
+            with errors_with_option_names():
+                return make()
+        except InputError as error:
+            self.reasons[name] = str(error)
+            return None
+
+    def _theorem1(self) -> Theorem1Example:
+        setting = self.setting
+        require_topic_sets(setting.topics, setting.per_document)
+        c3 = constants(setting.topics, setting.words, setting.masking).c3
+        noise = setting.mask * setting.random * c3 / (setting.topics * setting.words)
+        return Theorem1Example(diagonal=c3, bias=-noise, block_sum_gap=c3)
+
+    def _theorem2(self) -> ValueMatrix:
+        setting = self.setting
+        if setting.equal_topics:
+            value = setting.value()
+            loss = float(Landscape(setting.infinite, value).loss(1.0, 1.0))
+            symbols = asdict(constants(setting.topics, setting.words, setting.masking))
+            return ValueMatrix(**symbols, **asdict(value), loss=loss)
+        require_topic_sets(setting.topics, setting.per_document)
+        model = dense_model(setting, "topics")
+        matrix = theorem2_of(model.topic_words, setting.masking)
+        loss = population_loss(matrix, infinite_moments(model, setting.masking))
+        return ValueMatrix(**self._classes("theorem2", matrix, model), loss=loss)
+
+    def _theorem3(self) -> Theorem3:
+        bounds = theorem3(self.setting.infinite)
+        self.reasons |= theorem3_reasons(bounds, self.setting)
+        self.notes["theorem3"] = [f"does not hold: {text}" for text in bounds.violated]
+        return bounds
+
+    def _attention(self, name: str, value: Pattern) -> AttentionOptimum:
+        landscape = Landscape(self.setting.infinite, self.setting.value(value))
+        optimum = minimise(landscape, free_mask_key=name.endswith("_free"))
+        if notes := optimum_notes(optimum):
+            self.notes[name] = notes
+        return optimum
+
+    def _finite(self, name: str, sampler: Sampler) -> ValueMatrix:
+        setting = self.setting
+        loss_of_theorem2: Callable[[], float]
+        if setting.equal_topics and (sampler == "topics" or len(set(setting.dirichlet)) == 1):
+            # Topics that are all alike: by classes, for any number of them.
+            population = class_moments(setting.data(sampler), setting.masking)
+            best = class_optimum(population)
+            classes, loss = asdict(best), class_loss(best, population)
+            loss_of_theorem2 = lambda: class_loss(setting.value(), population)  # noqa: E731
+        else:
+            model = dense_model(setting, sampler)
+            dense = moments(model, setting.masking)
+            matrix = finite_optimum(dense)
+            classes, loss = self._classes(name, matrix, model), population_loss(matrix, dense)
+            loss_of_theorem2 = lambda: population_loss(theorem2_of_sets(setting, model), dense)  # noqa: E731
+        for kind, words, reason in (
+            ("same_topic", setting.words, "a topic has one word (v = 1)"),
+            ("different_topic", setting.topics, "there is one topic (T = 1)"),
+        ):
+            if words == 1:
+                classes[kind], self.reasons[f"{name}.{kind}"] = None, reason
+        other = self._part(f"{name}.loss_of_theorem2", loss_of_theorem2)
+        return ValueMatrix(**classes, loss=loss, loss_of_theorem2=other)
+
+    def _classes(self, name: str, matrix: Matrix, model: TopicModel) -> dict[str, float | None]:
+        """Means over classes of entries; for your own topics a note on the pattern."""
+        averages = class_statistics(matrix, model.word_topics)
+        classes: dict[str, float | None] = {}
+        for kind in ("mask_column", "same_word", "same_topic", "different_topic"):
+            average = averages[kind]
+            classes[kind] = average.mean if average else None
+            if average is None:
+                self.reasons[f"{name}.{kind}"] = "there is no such pair of words"
+        if model.equal_words is None:
+            seen = PATTERNS[pattern(matrix, model.word_topics) if averages["different_topic"] else None]
+            likeliest = "averages over entries; a word counts for the topic that makes it likeliest"
+            self.notes[name] = [f"{seen}; {likeliest}"]
+        return classes
+
+    def _dynamics(self) -> Dynamics:
+        setting, data, masking = self.setting, self.setting.data("dirichlet"), self.setting.masking
+        sizes = (setting.topics, setting.words, setting.per_document, masking)
+        stepping = replace(self.stepping, width=self.stepping.width or setting.topics * setting.words + 1)
+
+        def stage2() -> Stage2Rates:
+            """At the documents' own optimum of W^V."""
+            return stage2_rates(class_optimum(class_moments(data, masking)).numbers, data, masking)
+
+        rates = {
+            "stage1_topic_rate": lambda: stage1_topic_rate(*sizes),
+            "stage2_topic_rate": lambda: stage2_topic_rate(*sizes),
+            "time_ratio": lambda: time_ratio(*sizes, stepping.width),
+            "stage1": lambda: stage1_rates(data, masking),
+            "stage2": stage2,
+        }
+        parts = {name: self._part(f"dynamics.{name}", make) for name, make in rates.items()}
+        return Dynamics(stepping=stepping, **parts | self._prediction())
+
+    def _prediction(self) -> dict[str, float]:
+        names, reason = ("take_off", "gain_at_take_off", "mask_take_off"), "left out by --no-take-off"
+        numbers: dict[str, float] = {}
+        if self.take_off:
+            data, masking = self.setting.data("dirichlet"), self.setting.masking
+            prediction = self._part("dynamics.take_off", lambda: predict(data, masking, self.stepping))
+            if prediction is None:
+                reason = self.reasons["dynamics.take_off"]
+            else:
+                reason = f"not within {prediction.steps[-1]:.2g} steps"
+                numbers = {name: number for name in names if (number := getattr(prediction, name)) is not None}
+                self.notes["dynamics"] = [NOISE] if self.stepping.optimizer == "adam" else []
+        self.reasons |= {f"dynamics.{name}": reason for name in names if name not in numbers}
+        return numbers
+
+    def _bayes(self, name: str, sampler: Sampler) -> BayesFloors:
+        setting, data = self.setting, self.setting.data(sampler)
+        if self.samples == 0:
+            raise InputError("samples = 0: no documents were drawn for the Bayes floor.")
+        # Equal topics are counted, not made: the matrix of very many takes gigabytes.
+        tokens = TopicModel.from_settings(data).vocabulary if setting.topic_words else data.topics * data.words + 1
+        if tokens > MOST_SAMPLED_TOKENS:
+            raise InputError(
+                f"topics · words + 1 = {tokens} tokens are too many to sample documents of: at most "
+                f"{MOST_SAMPLED_TOKENS}."
+            )
+        usable = -np.expm1(setting.length[0] * np.log1p(-setting.mask)) if setting.mask < 1 else 1.0
+        if usable < RAREST_USABLE_MASK:
+            raise InputError(
+                f"mask = {setting.mask} is too small to sample: a document of length = {setting.length[0]} words "
+                "almost never has a masked position; raise mask or lengthen documents."
+            )
+        draw, model = generator(self.seed, Purpose.THEORY), TopicModel.from_settings(data)
+        floors = bayes_floors(model, setting.masking, samples=self.samples, generator=draw, report=self.report)
+        self.notes[name] = [f"{floors.documents} documents; {floors.method}"]
+        if floors.mask_queries is None:
+            self.reasons[f"{name}.mask_queries"] = (
+                f"only {floors.documents_with_mask} of {floors.documents} sampled documents had a [MASK], and an "
+                f"interval needs {FEWEST_DOCUMENTS}; raise --samples"
+                if setting.masking.replaced > 0
+                else "no position becomes [MASK], since p_c + p_r = 1"
+            )
+        return floors
+
+
+def optimum_notes(optimum: Any) -> list[str]:
+    """What a reader should know of an optimum of attention."""
+    flat = getattr(optimum, "flat", None)
+    return [NOT_ATTAINED] * (not optimum.attained) + [f"flat: {flat}"] * bool(flat)
+
+
+def theorem3_reasons(bounds: Theorem3, setting: TheorySetting) -> dict[str, str]:
+    """Why numbers of Theorem 3 are None, by dotted name."""
+    reasons = {}
+    if bounds.lambda2 is None:
+        reasons["lambda2"] = reasons["high"] = "λ₂ divides by p_m p_r, which is 0"
+    if bounds.limit is None:
+        reasons["limit"] = reasons["limit_fixed"] = (
+            "no masked position keeps its word (p_c = 0), so a word query says nothing about its target"
+            if setting.keep == 0
+            else "every masked position keeps its word (p_c = 1), and the best average is infinite"
+        )
+    elif bounds.limit_fixed is None:
+        reasons["limit_fixed"] = "a topic has one word (v = 1): the average is beta, which [MASK] queries pull to 1"
+    return {f"theorem3.{name}": reason for name, reason in reasons.items()}
+
+
+def dense_model(setting: TheorySetting, sampler: Sampler) -> TopicModel:
+    """The topic model, if matrices over its tokens are not too large."""
+    model = TopicModel.from_settings(setting.data(sampler))
+    if model.vocabulary > MOST_DENSE_TOKENS:
+        raise InputError(
+            f"{model.vocabulary:,} tokens need matrices too large to be quick: give at most "
+            f"{MOST_DENSE_TOKENS - 1:,} words in all, or, without --out, equal topics and one Dirichlet parameter."
+        )
+    return model
+
+
+def theorem2_of_sets(setting: TheorySetting, model: TopicModel) -> Matrix:
+    """Theorem 2's matrix, or the answer to its question for your own topics; refused where there is one set only."""
+    require_topic_sets(setting.topics, setting.per_document)
+    return theorem2_of(model.topic_words, setting.masking)
+
+
+def optimum_matrices(setting: TheorySetting) -> tuple[dict[str, Matrix], Int[np.ndarray, " token"]]:
+    """The exact optima for finite documents and Theorem 2's W^V, V × V, by their names in ``Theory``; words' topics."""
+    models = {"finite": dense_model(setting, "dirichlet"), "finite_topics": dense_model(setting, "topics")}
+    matrices = {name: finite_optimum(moments(model, setting.masking)) for name, model in models.items()}
+    with contextlib.suppress(InputError):
+        matrices["theorem2"] = theorem2_of_sets(setting, models["finite"])
+    return matrices, models["finite"].word_topics

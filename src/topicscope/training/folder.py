@@ -1,0 +1,336 @@
+"""Run folders: where a run's arrays and checkpoints go, with all that is needed to resume it.
+
+A run folder holds the settings, the run's arrays (``measure.run``), the two newest checkpoints, the losses to compare
+with and versions; on text also its tokenizer, its passages and at the end a Hugging Face folder. The arrays are written
+just before each checkpoint, and cut at its step when the run resumes: nothing is ever appended.
+"""
+
+import contextlib
+import hashlib
+import logging
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import safetensors.torch
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from topicscope.errors import InputError, UnreadableError, path_of
+from topicscope.measure.run import FILE, Run, read_run, run_bytes
+from topicscope.records import Versions, read_versions
+from topicscope.settings import PARTS, Settings
+from topicscope.settings.text import TextSettings, with_absolute_paths
+from topicscope.settings.toml import differences, dump_settings, load_any_settings
+from topicscope.settings.training import AnyTraining
+from topicscope.store import (
+    alone_in,
+    checkpoint_path,
+    checkpoint_steps,
+    remove_leftovers,
+    struct_text,
+    table_text,
+    write_atomically,
+)
+from topicscope.training.schedule import why_not_longer
+from topicscope.work import package_versions
+
+logger = logging.getLogger(__name__)
+
+RECORDED_PACKAGES = ("topicscope", "torch", "numpy", "scipy", "safetensors")
+# How many checkpoints are kept.
+KEPT = 2
+
+AnySettings = Settings | TextSettings
+SomeSettings = TypeVar("SomeSettings", Settings, TextSettings)
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How fast a run was, from the first step it computed to the last, without the time spent measuring."""
+
+    steps: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+    @property
+    def steps_per_second(self) -> float:
+        """Training steps."""
+        return self.steps / self.seconds if self.seconds else 0.0
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens of documents or passages, special ones not counted."""
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+    @property
+    def words(self) -> str:
+        """The speed in words."""
+        return f"{self.steps_per_second:.1f} steps/s, {self.tokens_per_second:,.0f} tokens/s"
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """All that training needs to resume after ``step`` updates; random numbers follow from the step."""
+
+    step: int
+    tensors: dict[str, Tensor]
+    """``weights/PARAMETER``, ``optimizer/PARAMETER/QUANTITY``, and ``history/STEP``: W^V at earlier steps that a later
+    row's rotation compares with."""
+
+    def part(self, name: str) -> dict[str, Tensor]:
+        """The weights, the optimizer or the history."""
+        start = f"{name}/"
+        return {path.removeprefix(start): own for path, own in self.tensors.items() if path.startswith(start)}
+
+
+class RunFolder:
+    """A folder that holds one run, of one seed or of several that are trained together."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = path = path_of(path, "path")
+        self.settings_path = path / "settings.toml"
+        self.versions_path = path / "versions.json"
+        self.tokenizer_path = path / "tokenizer"
+        self.passages_path = path / "passages"
+        self.export_path = path / "huggingface"
+        self.speed = Speed()
+        """How fast training was, if this process trained."""
+
+        self.notes: tuple[str, ...] = ()
+        """Which parts of the corpus could not be read, if this process trained on one."""
+
+    def settings(self) -> AnySettings:
+        """The settings that the run was started with."""
+        return load_any_settings(self.settings_path)
+
+    def versions(self) -> Versions | None:
+        """What the run was begun with; None if that is not recorded yet."""
+        return read_versions(self.versions_path) if self.versions_path.exists() else None
+
+    # Beginning a run, or resuming it.
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Make the folder if needed, and keep other processes from training in it meanwhile."""
+        otherwise = f"{self.path} is being trained in by another process: wait for it, or choose another --out."
+        with alone_in(self.path, otherwise=otherwise):
+            remove_leftovers(self.path)
+            yield
+
+    def settings_to_train(
+        self, settings: SomeSettings, seeds: Sequence[int], *, resume: bool, facts: Mapping[str, str] | None = None
+    ) -> SomeSettings:
+        """The settings given, or those of the run to resume, which must be the same but may ask for more steps.
+
+        ``facts`` are what no setting contains: the device, and the passages of a corpus.
+        """
+        self._check_is_free(resume=resume)
+        if not (resume and self.settings_path.exists()):
+            return settings
+        stored, steps = self.settings(), settings.training.steps
+        if type(stored) is not type(settings):
+            kind = "text" if isinstance(stored, TextSettings) else "documents of a topic model"
+            raise InputError(f"{self.path} holds a run on {kind}: choose another --out.")
+        longer = steps > stored.training.steps and not why_not_longer(stored.training)
+        comparable = _with_steps(stored, steps) if longer else stored
+        different = differences(_comparable(settings), _comparable(comparable))
+        others, versions = list[str](), self.versions()
+        if versions:
+            here, there = dict(facts or {}), versions.facts
+            if len(seeds) > 1 or len(versions.seeds) > 1:
+                here["seeds"], there = _listed(seeds), {**there, "seeds": _listed(versions.seeds)}
+            others = [
+                f"{name} ({there[name]} there, {value} here)"
+                for name, value in here.items()
+                if there.get(name, value) != value
+            ]
+        if different:
+            remedy = _remedy(different, stored.training, steps)
+            raise InputError(f"{self.path} holds a run with other settings: {', '.join(different + others)}; {remedy}.")
+        if others:
+            raise InputError(
+                f"{self.path} holds a run made with other things: {', '.join(others)}; resume with the same seeds, "
+                "corpus, tokenizer and device, or choose another --out."
+            )
+        return _with_steps(stored, steps)
+
+    def _check_is_free(self, *, resume: bool) -> None:
+        """Refuse a folder that is not empty, unless the run in it is to be resumed."""
+        path = self.path
+        if path.exists() and not path.is_dir():
+            raise InputError(f"--out {path} is a file: give a folder.")
+        if not resume and path.is_dir() and any(path.iterdir()):
+            raise InputError(
+                f"--out {path} is not empty: choose another folder, or add --resume to resume the run in it."
+            )
+        if resume and path.is_dir() and not self.settings_path.exists():
+            # A run killed before its settings were written leaves copies of the files they name, or its passages.
+            ours = ("topic_words", *PARTS, self.tokenizer_path.name, self.passages_path.name, "topics")
+            others = [item.name for item in path.iterdir() if item.stem not in ours and item.suffix != ".tmp"]
+            if others:
+                raise InputError(f"--out {path} holds no run to resume (it has {others[0]}): give the folder of a run.")
+
+    def create(self, settings: AnySettings) -> None:
+        """Write the settings; files that they name are copied in, so that the folder is complete."""
+
+        def copied(file: str, stem: str) -> str:
+            name = stem + Path(file).suffix
+            if Path(file).resolve() != (self.path / name).resolve():
+                write_atomically(self.path / name, Path(file).read_bytes())
+            return name
+
+        if isinstance(settings, Settings):
+            settings = _map_files(settings, copied)
+        write_atomically(self.settings_path, dump_settings(settings))
+
+    def describe(self, seeds: Sequence[int], threads: int, facts: Mapping[str, str]) -> None:
+        """Write what the run is made with; if it was begun before, warn of what is different now."""
+        now = Versions(
+            packages=package_versions(RECORDED_PACKAGES),
+            python=platform.python_version(),
+            machine=platform.machine(),
+            seeds=list(seeds),
+            threads=threads,
+            facts=dict(facts),
+        )
+        before = self.versions()
+        if before is None:
+            write_atomically(self.versions_path, struct_text(now))
+            return
+        then = {"python": before.python, "machine": before.machine, **before.packages}
+        for name, version in {"python": now.python, "machine": now.machine, **now.packages}.items():
+            if then.get(name) != version:
+                logger.warning(
+                    "%s was begun with %s %s and resumes with %s: it may not repeat to the bit.",
+                    self.path,
+                    name,
+                    then.get(name),
+                    version,
+                )
+
+    # What training writes, and reads again.
+
+    def save(self, run: Run, checkpoint: Checkpoint | None = None) -> None:
+        """Write the run's arrays, and then a checkpoint.
+
+        Of the older checkpoints the newest is kept. One in between the regular ones, where a run was stopped, is
+        removed as soon as there is a newer one, so that a run that was stopped ends with the same files as one that was
+        not.
+        """
+        write_atomically(self.path / FILE, run_bytes(run, weights=False))
+        write_atomically(self.path / "metrics.csv", table_text(run.rows()))
+        if checkpoint is None:
+            return
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
+        # One entry only: safetensors writes several in no fixed order, and files must repeat to the bit.
+        metadata = {"checksum": _checksum(checkpoint.step, tensors)}
+        write_atomically(checkpoint_path(self.path, checkpoint.step), safetensors.torch.save(tensors, metadata))
+        steps, every = checkpoint_steps(self.path), run.settings.training.checkpoint_every
+        kept = [step for step in steps if step % every == 0 or step >= checkpoint.step][-KEPT:]
+        for step in set(steps) - set(kept):
+            checkpoint_path(self.path, step).unlink()
+
+    def newest(self) -> tuple[Run, Checkpoint | None] | None:
+        """What was recorded before the newest undamaged checkpoint, and that checkpoint; None if nothing can be read.
+
+        Damaged checkpoints are skipped with a warning, and put aside.
+        """
+        if not (self.path / FILE).exists() and not checkpoint_steps(self.path):
+            return None
+        try:
+            run = read_run(self.path, weights=False)
+        except UnreadableError as error:
+            logger.warning("%s Starting again from step 0.", error)
+            return None
+        steps = checkpoint_steps(self.path)
+        for place, step in reversed(list(enumerate(steps))):
+            path = checkpoint_path(self.path, step)
+            try:
+                with safe_open(path, framework="pt") as file:
+                    metadata = file.metadata() or {}
+                    tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
+                if metadata.get("checksum") != _checksum(step, tensors):
+                    raise ValueError("its checksum does not match its content")
+                return cut(run, step), Checkpoint(step, tensors)
+            except (SafetensorError, ValueError, KeyError) as error:
+                instead = f"going back to that of step {steps[place - 1]}" if place else "starting again from step 0"
+                logger.warning("%s is damaged (%s): %s.", path.name, error, instead)
+                path.replace(path.with_name(path.name + ".damaged"))
+        return cut(run, 0), None
+
+
+def cut(run: Run, step: int) -> Run:
+    """What was recorded before a step; what comes then is computed again, the same."""
+    rows, frames = (int(np.searchsorted(steps, step)) for steps in (run.steps, run.frame_steps))
+    return replace(
+        run,
+        steps=run.steps[:rows],
+        metrics={name: array[:, :rows] for name, array in run.metrics.items()},
+        frame_steps=run.frame_steps[:frames],
+        frames={name: array[:, :frames] for name, array in run.frames.items()},
+    )
+
+
+def _checksum(step: int, tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256(str(step).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _with_steps(settings: AnySettings, steps: int) -> Any:
+    training: Any = replace(settings.training, steps=steps)
+    return replace(settings, training=training)
+
+
+def _listed(seeds: Sequence[int]) -> str:
+    return ", ".join(map(str, seeds))
+
+
+def _remedy(different: Sequence[str], stored: AnyTraining, steps: int) -> str:
+    """What to do about settings that differ from those of the existing run; ``steps`` are asked for."""
+    if any(phrase.startswith("training.threads ") for phrase in different):
+        return (
+            "results repeat to the bit for one thread count only, so give "
+            f"--training.threads {stored.threads}, or choose another --out"
+        )
+    if all(phrase.startswith("training.steps ") for phrase in different):
+        longer = f"{why_not_longer(stored)}, so this run cannot be made longer"
+        reason = longer if steps > stored.steps else "a run cannot be made shorter"
+        return f"{reason}; leave it out to resume the run, or choose another --out"
+    return "leave the settings out to resume the run, or choose another --out"
+
+
+def _comparable(settings: AnySettings) -> AnySettings:
+    """The settings with files named by their content, since a run keeps copies under names of its own.
+
+    Settings of a run on text have absolute paths instead, since the corpus stays where it is.
+    """
+    if isinstance(settings, TextSettings):
+        return with_absolute_paths(settings)
+    return _map_files(settings, lambda file, stem: _digest(file))
+
+
+def _map_files(settings: Settings, change: Callable[[str, str], str]) -> Settings:
+    data, parts = settings.data, {}
+    if data.topic_words:
+        data = replace(data, topic_words=change(data.topic_words, "topic_words"))
+    for name in PARTS:
+        part = settings.model.part(name)
+        parts[name] = replace(part, file=change(part.file, name)) if part.file else part
+    model: Any = replace(settings.model, **parts)  # type: ignore[arg-type]
+    return replace(settings, data=data, model=model)
+
+
+def _digest(file: str) -> str:
+    try:
+        return "content " + hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12]
+    except OSError as error:
+        raise InputError(f"{file} cannot be read ({error.strerror}): give an existing file.") from None

@@ -1,0 +1,365 @@
+"""Map a function over tasks: in this process, in several, or on Ray; each result is a file, and is computed once.
+
+A task is determined by its key, never by who computes it or when. Its result is a file named by the task and the key's
+digest. A worker writes it atomically, so a file that exists is whole, and files alone say what is finished: a map that
+was interrupted or killed resumes with what is missing, on whichever engine.
+
+Engine ``local`` runs tasks in processes of this machine (joblib's loky), ``ray`` on a Ray of its own or on the cluster
+at an address, whose machines must share the folder.
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+import signal
+import socket
+import tempfile
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import as_completed
+from contextvars import ContextVar
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from threadpoolctl import threadpool_limits
+
+from topicscope.errors import InputError, LostWorkError, check_at_least
+from topicscope.store import remove_leftovers, write_atomically
+
+T = TypeVar("T")
+# Called with the number of tasks done, the number in all, and the name or state of the last.
+Report = Callable[[int, int, str], None]
+
+ENGINES = ("local", "ray")
+# Packages whose version can change a number.
+PACKAGES = ("numpy", "scipy", "torch", "transformers", "tokenizers", "tomotopy", "gensim")
+# How often a task is tried if its worker is lost.
+ATTEMPTS = 3
+# Writing a result takes fewer seconds than this; workers of another process may be writing.
+LONGEST_WRITE = 3600.0
+# Linear algebra on one thread, since there are as many workers as cores; and memory that glibc keeps for the next
+# arrays: to return it and get it cleared again took a tenth of a probe's time.
+WORKER_ENVIRONMENT = {
+    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+    "MALLOC_MMAP_THRESHOLD_": str(2**26),
+    "MALLOC_TRIM_THRESHOLD_": str(2**29),
+}
+# Results go to disk, so Ray's object store carries arguments only; this is close to the least that Ray accepts.
+OBJECT_STORE_BYTES = 100 * 2**20
+# How long a cluster's head may take to answer, and how often to look for it while nothing finishes.
+KNOCK_SECONDS, LOOK_SECONDS = 10.0, 2.0
+
+
+def content_digest(content: Any) -> str:
+    """A name for plain values: equal values have equal names, whatever the order of a mapping."""
+    text = json.dumps(content, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def available_cores() -> int:
+    """The number of cores that this process may use; on macOS, which does not say, all."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def package_versions(names: Sequence[str] = PACKAGES) -> dict[str, str]:
+    """Versions of packages, by default of those that compute."""
+
+    def installed(name: str) -> str:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            return "not installed"
+
+    return {name: installed(name) for name in names}
+
+
+@dataclass(frozen=True)
+class Task(Generic[T]):
+    """One piece of work."""
+
+    name: str
+    """A name for people, with which the file's name begins."""
+
+    key: Mapping[str, Any]
+    """The settings that determine the result, and a "version" that a person raises when the computation changes."""
+
+    argument: T
+    """What the function is called with; it must be picklable."""
+
+    suffix: str = ".json"
+    """The ending of the file's name."""
+
+    def path(self, folder: Path) -> Path:
+        """Where its result is kept."""
+        readable = re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")[:80]
+        return folder / f"{readable}-{content_digest(self.key)}{self.suffix}"
+
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    """What a worker is sent. It writes the result, which is then kept whatever happens to the process that asked."""
+
+    name: str
+    function: Callable[[Any], bytes]
+    argument: Any
+    path: Path
+
+    def run(self) -> None:
+        scratch = self.path.with_name(self.path.name + ".partial")
+        token = _SCRATCH.set(scratch)
+        try:
+            with threadpool_limits(1):
+                content = self.function(self.argument)
+        finally:
+            _SCRATCH.reset(token)
+        write_atomically(self.path, content)
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+# The folder for unfinished work of the task that is being computed.
+_SCRATCH: ContextVar[Path | None] = ContextVar("scratch", default=None)
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder for unfinished work, kept if the task is stopped, there again when it resumes, removed when it is done.
+
+    Its parent may hold what several tasks share. Outside of a task both are temporary.
+    """
+    if scratch := _SCRATCH.get():
+        scratch.mkdir(exist_ok=True)
+        yield scratch
+    else:
+        with tempfile.TemporaryDirectory() as name:
+            scratch = Path(name) / "scratch"
+            scratch.mkdir()
+            yield scratch
+
+
+def map_tasks(function: Callable[[T], bytes], tasks: Sequence[Task[T]], folder: Path, **options: Any) -> list[bytes]:
+    """The results of all tasks, in their order; the options are those of ``completed``."""
+    return [content for _, content in sorted(completed(function, tasks, folder, **options))]
+
+
+def completed(
+    function: Callable[[T], bytes],
+    tasks: Sequence[Task[T]],
+    folder: Path,
+    *,
+    workers: int | None = None,
+    engine: str = "local",
+    address: str | None = None,
+    report: Report | None = None,
+) -> Iterator[tuple[int, bytes]]:
+    """Yield (place, result) pairs: first of the tasks already done, then of each as it finishes.
+
+    ``workers`` is the number of tasks at once, by default the number of cores; one local worker is this process. Tasks
+    are begun in their order, and go on while the caller is busy with a result. A task whose worker is lost is tried
+    again. Closing the iterator, an error and Ctrl-C stop what is under way and keep what is finished.
+    """
+    check_engine(engine, address=address, workers=workers)
+    folder = folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(folder, older_than=LONGEST_WRITE)
+    places: dict[Path, list[int]] = {}
+    for place, task in enumerate(tasks):
+        places.setdefault(task.path(folder), []).append(place)
+    there = [path for path in places if path.exists()]
+    missing = [
+        _Job(tasks[own[0]].name, function, tasks[own[0]].argument, path)
+        for path, own in places.items()
+        if path not in there
+    ]
+    done = 0
+    for path in chain(there, _finished_paths(missing, engine, workers, address)):
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            raise LostWorkError(
+                f"A worker has written {path}, which is not there: use a folder on a disk that all workers share."
+            ) from None
+        for place in places[path]:
+            done += 1
+            if report:
+                report(done, len(tasks), tasks[place].name)
+            yield place, content
+
+
+def check_engine(engine: str, *, address: str | None = None, workers: int | None = None) -> None:
+    """Refuse options that do not go together."""
+    if engine not in ENGINES:
+        raise InputError(f'--engine = "{engine}" is not allowed: give one of {", ".join(ENGINES)}.')
+    if address is not None and engine != "ray":
+        raise InputError(f'--address = "{address}" is not allowed with --engine {engine}: add --engine ray.')
+    if address is not None and address != "auto" and not re.fullmatch(r"[^/]+:\d+", address):
+        raise InputError(
+            f'--address = "{address}" is not allowed: on a machine of a running Ray cluster, give HOST:PORT of its '
+            'head, or "auto" (addresses of Ray\'s client, ray://, are not supported).'
+        )
+    if workers is not None:
+        check_at_least("--workers", workers, 1)
+
+
+def _finished_paths(jobs: Sequence[_Job], engine: str, workers: int | None, address: str | None) -> Iterator[Path]:
+    processes = min(len(jobs), workers or available_cores())
+    if engine == "ray" and jobs:
+        yield from _on_ray(jobs, workers, address)
+    elif processes > 1:
+        yield from _in_processes(jobs, processes)
+    else:
+        for job in jobs:
+            job.run()
+            yield job.path
+
+
+def _lost(name: str) -> LostWorkError:
+    return LostWorkError(
+        f'"{name}" was lost with its worker {ATTEMPTS} times (killed, or out of memory); what was finished is kept: '
+        "find the cause and run it again."
+    )
+
+
+# Processes on this machine.
+
+
+def _in_processes(jobs: Sequence[_Job], workers: int) -> Iterator[Path]:
+    """Results as they finish; if a worker dies its pool is lost, and what is missing begins again in a new one.
+
+    Three pools in a row that finish nothing end the map. The third has one worker, so the task it was lost with is
+    known.
+    """
+    from joblib.externals.loky import ProcessPoolExecutor
+    from joblib.externals.loky.process_executor import BrokenProcessPool
+
+    left, attempts = {job.path: job for job in jobs}, 0
+    while left:
+        count = 1 if attempts == ATTEMPTS - 1 else min(workers, len(left))
+        pool = ProcessPoolExecutor(count, env=WORKER_ENVIRONMENT, initializer=_begin_worker, initargs=(os.getpid(),))
+        try:
+            futures = {pool.submit(job.run): path for path, job in left.items()}
+            for future in as_completed(futures):
+                future.result()
+                attempts = 0
+                del left[futures[future]]
+                yield futures[future]
+        except BrokenProcessPool:
+            attempts += 1
+            written = [path for path in left if path.exists()]
+            for path in written:
+                del left[path]
+                yield path
+            if attempts == ATTEMPTS and left:
+                raise _lost(next(iter(left.values())).name) from None
+        finally:
+            pool.shutdown(kill_workers=True)
+
+
+def _begin_worker(parent: int) -> None:
+    """Leave Ctrl-C, which reaches all processes, to the parent, and end with it even in the middle of a task."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+# Ray.
+
+
+def _on_ray(jobs: Sequence[_Job], workers: int | None, address: str | None) -> Iterator[Path]:
+    """Results as they finish; on a cluster at most ``workers`` tasks run at once, if that is given."""
+    try:
+        import ray
+    except ImportError:
+        raise InputError('--engine ray needs Ray: install it with `pip install "topicscope[scale]"`.') from None
+    waiting, running, attempts = deque(jobs), dict[Any, _Job](), Counter[_Job]()
+    with _connected(ray, address, min(len(jobs), workers or available_cores())):
+        # Ray's own retries have no end for tasks that run out of memory, so attempts are counted here.
+        remote = ray.remote(max_retries=0, num_cpus=1)(_Job.run)
+        most = workers if workers and address else 4 * max(1, int(ray.cluster_resources().get("CPU", 1)))
+        head = ray.get_runtime_context().gcs_address
+        try:
+            while waiting or running:
+                while waiting and len(running) < most:
+                    job = waiting.popleft()
+                    running[remote.options(name=job.name).remote(job)] = job
+                done, _ = ray.wait(list(running), num_returns=1, timeout=LOOK_SECONDS)
+                if not done:
+                    _check_head(head)
+                for reference in done:
+                    job = running.pop(reference)
+                    try:
+                        ray.get(reference)
+                    except ray.exceptions.RayTaskError as error:
+                        raise error.cause from error
+                    except ray.exceptions.RayError:
+                        attempts[job] += 1
+                        if attempts[job] == ATTEMPTS:
+                            raise _lost(job.name) from None
+                        waiting.append(job)
+                    else:
+                        yield job.path
+        except LostWorkError:
+            running = {}
+            raise
+        finally:
+            for reference in running:
+                ray.cancel(reference, force=True)
+
+
+@contextlib.contextmanager
+def _connected(ray: Any, address: str | None, workers: int) -> Iterator[None]:
+    """A Ray of our own that ends with this block, or a connection to a cluster."""
+    if ray.is_initialized():
+        yield
+        return
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address is None:
+        # Options of Ray: send no usage reports, and print no warning about accelerators that nobody asked for.
+        os.environ.update({"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"})
+        options |= {"num_cpus": workers, "num_gpus": 0, "include_dashboard": False}
+        options |= {"object_store_memory": OBJECT_STORE_BYTES, "runtime_env": {"env_vars": WORKER_ENVIRONMENT}}
+    try:
+        if address and address != "auto":
+            # Ray itself would take minutes to find out that nobody answers.
+            _connect(address)
+        ray.init(address=address or "local", **options)
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise InputError(
+            f'--address = "{address}" cannot be reached ({reason}): on a machine of a running Ray cluster, '
+            'give HOST:PORT of its head, or "auto".'
+        ) from None
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _check_head(address: str) -> None:
+    try:
+        _connect(address)
+    except OSError:
+        raise LostWorkError(
+            f"The head of the Ray cluster at {address} is gone; what was finished is kept: start the cluster and run "
+            "it again."
+        ) from None
+
+
+def _connect(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_SECONDS).close()

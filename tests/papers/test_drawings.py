@@ -1,0 +1,87 @@
+"""Every figure is drawn from made-up results, with the numbers that it shows."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from support.probes import NINE, fabricated
+from support.runs import PAPER, STEPS, untrained
+from support.text_runs import by_seed
+from support.text_runs import made_up as made_up_on_text
+from topicscope.measure.run import Run
+from topicscope.papers.needs import Experiment
+from topicscope.papers.topic_structure import drawings, exact, trained
+from topicscope.records import PredictedStages, Reference
+from topicscope.settings import Settings
+
+
+@pytest.fixture(autouse=True, scope="module")
+def fewer_documents() -> Iterator[None]:
+    """Large samples are as large as tests need them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trained, "CONVEX_OPTIMUM_DOCUMENTS", 1_000)
+        patch.setattr(exact, "GAIN_DOCUMENTS", 200)
+        yield
+    for function in (trained.large_sample, trained.convex_optimum, exact._gains):
+        function.cache_clear()
+
+
+def run_of(settings: Settings) -> Run:
+    """A run in which attention takes off in the middle and nothing else changes."""
+    run = untrained(settings)
+    late = np.where(STEPS >= 500, 0.2, 0.001) * np.ones((len(run.seeds), 1))
+    # Axes are logarithmic.
+    metrics = {name: values + 1e-3 for name, values in run.metrics.items()}
+    metrics |= {"attention/words": late, "uniform_gain": 1 - late, "loss": 1 - late}
+    stages = PredictedStages(take_off=400.0, steps=[1.0, 500.0], norms={"value": [0.1, 1.0], "key": [], "query": []})
+    return replace(run, metrics=metrics, reference=Reference(stages=stages))
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, Any]:
+    """A result of every need."""
+    made: dict[str, Any] = {}
+    for name, need in PAPER.experiments.items():
+        if isinstance(need, Experiment):
+            made[name] = run_of(need.settings)
+        elif name.startswith("probe/"):
+            made[name] = fabricated(1.0 if "untrained" in name else 1.5, model=need.model)  # type: ignore[attr-defined]
+        elif name.startswith("figure5/"):
+            made[name] = made_up_on_text()
+    made["figure4/predicted"] = {name: [400.0, 0.9] for name in made}
+    return made | by_seed(made_up_on_text())
+
+
+@pytest.mark.parametrize("name", [figure.name for figure in PAPER.figures])
+def test_every_figure_shows_its_needs(name: str, results: dict[str, Any]) -> None:
+    (figure,) = (figure for figure in PAPER.figures if figure.name == name)
+    own = {need: results[need] for need in PAPER.needs_of(figure) if need in results}
+    drawn = PAPER.drawing(figure)(own)
+    assert any(axes.has_data() for axes in drawn.axes)
+
+
+def test_the_map_has_a_cell_for_each_setting_and_the_step_of_its_take_off(results: dict[str, Any]) -> None:
+    names = [name for name in results if name.startswith(("figure4/squared/", "figure4/cross-entropy/"))]
+    drawn = drawings.figure4_map({name: results[name] for name in names})
+    texts = [text.get_text() for axes in drawn.axes for text in axes.texts]
+    assert sum("500" in text for text in texts) == len(names)
+
+
+def test_words_that_differ_are_not_drawn_beside_each_other() -> None:
+    first = fabricated(1.5)
+    turned = msgspec.structs.replace(first.maps[0], words=NINE[::-1])
+    other = msgspec.structs.replace(fabricated(1.5, model="other"), maps=[turned])
+    titles = [axes.get_title() for axes in drawings.figure3({"a": first, "b": other}).axes]
+    assert any("minilm" in title for title in titles)
+    assert not any("other" in title for title in titles)
+
+
+def test_documents_and_masks_have_names_for_readers() -> None:
+    assert drawings.document_words("short") == "N from 30 to 50"
+    assert drawings.document_words("dirichlet-0.03") == "α = 0.03"
+    assert drawings.document_words("overlap-0.6") == "topics overlapping by 0.6"
+    assert drawings.document_words("something-new") == "something-new"

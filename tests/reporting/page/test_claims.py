@@ -1,0 +1,156 @@
+"""Claims on the page, without a browser: what came out, findings, the article, the table; all from the folder."""
+
+import html
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from support.page_material import NASTY, made_claim, write_article, write_claims, write_records
+from topicscope.papers.article import article
+from topicscope.papers.registry import paper
+from topicscope.records import ClaimRecord
+from topicscope.reporting.page import page_html
+from topicscope.reporting.page.claims import example_document, section_of
+from topicscope.store import struct_text
+
+# Words of the article alone, so that it can be read in ten minutes: text, statements of its claims, and headings.
+MOST_WORDS = 2_500
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_article(tmp_path_factory.mktemp("article") / "results")
+
+
+def text_of(page: str) -> str:
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", "", page)))
+
+
+def records_of(folder: Path) -> list[ClaimRecord]:
+    return msgspec.json.decode((folder / "claims.json").read_bytes(), type=list[ClaimRecord])
+
+
+def test_what_came_out_is_said_first_then_the_findings_then_the_argument_then_all_claims(results: Path) -> None:
+    page = page_html([results])
+    first = text_of(page[page.index('id="results"') : page.index("<nav")])
+    assert "Of the paper's claims 5 hold, 3 fail, 1 is undecided. Of the paper's that fail: 3 not" in first
+    places = [page.index(f'id="{anchor}"') for anchor in (
+        "results", "findings", "film", "sandbox", "embeddings", "value", "stages", "try", "yours", "training",
+        "claims-0",
+    )]  # fmt: skip
+    assert places == sorted(places)
+    # Nothing was run on language models: there is no such section.
+    assert 'id="models"' not in page
+
+
+def test_a_claim_of_the_article_is_its_own_statement_with_its_verdict_and_number(results: Path, tmp_path: Path) -> None:
+    page = page_html([results])
+    line = next(each for each in page.split("<li>") if "converges to Theorem 2" in each)
+    assert "✗ fails" in line
+    assert "−0.82" in text_of(line).replace("-", "−")
+    # Another verdict needs no other words.
+    other = [
+        msgspec.structs.replace(claim, verdict="holds", measured=0.05) if claim.id == "figure2/theorem2" else claim
+        for claim in records_of(results)
+    ]
+    write_records(tmp_path, other)
+    line = next(each for each in page_html([tmp_path]).split("<li>") if "converges to Theorem 2" in each)
+    assert "✓ holds" in line
+
+
+def test_a_finding_has_the_numbers_and_the_claims_that_carry_it(results: Path) -> None:
+    page = page_html([results])
+    section = text_of(page[page.index('id="findings"') : page.index('id="film"')])
+    assert "SGD lingers" in section
+    assert "✓ figure2/sgd-lingers (1.61 inside the rule > 0)" in section
+    # One of whose claims is undecided says so; those of whose claims one was not run are left out.
+    assert "Jointly" not in section
+    assert "What takes off" not in section
+
+
+def test_a_claim_has_its_rows_its_reason_its_place_in_the_paper_and_its_command(tmp_path: Path) -> None:
+    page = page_html([write_claims(tmp_path / "results")])
+    assert NASTY not in page
+    assert "topicscope reproduce --only figure2/a --preset quick --seeds 3 --seed 0 --out" in page
+    assert "https://ar5iv.labs.arxiv.org/html/2303.04245#S6.SS1" in page
+    assert "It was not tried." in page
+    rows = page_html([write_article(tmp_path / "article")])
+    claim = rows[rows.index("<code>figure2/blocks</code>") :].split("</details>")[0]
+    assert [sign in claim for sign in ("✓ holds", "✗ fails")] == [True, True]
+    assert "SGD" in claim
+
+
+def test_sources_are_linked_to_sections_of_the_paper() -> None:
+    copy = "https://example.org/paper"
+    assert section_of(copy, "5.2") == ("§5.2", f"{copy}#S5.SS2")
+    assert section_of(copy, "A.1") == ("§A.1", f"{copy}#A1.SS1")
+    assert section_of(copy, "4") == ("§4", f"{copy}#S4")
+    assert section_of(copy, "../x") == section_of("", "4") == section_of(copy, "") == ("", "")
+
+
+def test_words_alone_explain_runs_and_make_no_list_of_claims(tmp_path: Path) -> None:
+    folder = write_article(tmp_path / "results")
+    (folder / "claims.json").unlink()
+    (folder / "article.json").write_bytes(struct_text([article(paper(), [])]))
+    page = page_html([folder])
+    assert page.index('id="sandbox"') < page.index('id="stages"') < page.index('id="yours"')
+    assert 'class="claims"' not in page
+    assert 'class="to-claim' not in page
+    assert "What came out" not in page
+
+
+def test_an_unfinished_or_damaged_folder_is_named_and_the_page_is_there_all_the_same(tmp_path: Path) -> None:
+    folder = write_claims(tmp_path / "results")
+    (folder / "claims.json").write_text("[]")
+    assert "no claim is measured yet" in page_html([folder])
+    for content in ("[{", '{"claims": []}', "[3]"):
+        (folder / "claims.json").write_text(content)
+        assert "claims.json cannot be read" in page_html([folder])
+    write_claims(tmp_path / "other")
+    (tmp_path / "other" / "article.json").write_text("[{}]")
+    page = page_html([tmp_path / "other"])
+    assert "article.json cannot be read" in page
+    assert "figure2/a" in page
+
+
+def test_words_from_a_folder_are_no_markup_and_no_other_address_than_of_the_web(tmp_path: Path) -> None:
+    folder = write_article(tmp_path / "results")
+    (words,) = msgspec.json.decode((folder / "article.json").read_bytes())
+    nasty = words | {"opening": [NASTY, f"${NASTY}$"], "title": NASTY, "cite": NASTY, "captions": {"figure2": NASTY}}
+    nasty["sections"][0]["title"] = nasty["findings"][0]["sentence"] = NASTY
+    (folder / "article.json").write_bytes(msgspec.json.encode([nasty]))
+    page = page_html([folder])
+    assert NASTY not in page
+    assert html.escape(NASTY, quote=False).replace('"', "&#34;") in page
+    (folder / "article.json").write_bytes(msgspec.json.encode([nasty | {"url": "javascript:alert(1)"}]))
+    page = page_html([folder])
+    assert "javascript:alert" not in page
+    assert "article.json cannot be read" in page
+
+
+def test_the_article_of_the_paper_can_be_read_in_ten_minutes() -> None:
+    own = paper()
+    words = " ".join(own.article.opening)
+    statements = {claim.id: claim.statement for claim in own.claims}
+    for section in own.article.section:
+        words += f" {section.title} " + " ".join(
+            part.text + " ".join(statements[name] for name in part.claims) for part in section.part
+        )
+    words += " ".join(f"{finding.title} {finding.sentence}" for finding in own.content.finding)
+    assert 1_200 < len(words.split()) <= MOST_WORDS
+
+
+def test_the_example_document_is_always_the_same_and_shows_every_kind_of_position() -> None:
+    document = example_document()
+    assert document == example_document()
+    assert {word["kind"] for word in document} == {"", "kept", "random", "mask"}
+    assert all(word["shown"] == "[MASK]" for word in document if word["kind"] == "mask")
+
+
+def test_several_folders_of_claims_have_a_table_each_and_one_article(tmp_path: Path) -> None:
+    page = page_html([write_article(tmp_path / "one"), write_claims(tmp_path / "two")])
+    assert page.count('<section class="claims') == 2
+    assert page.count('id="sandbox"') == 1
+    assert made_claim("a/b", "Figure 2", 1.0).verdict == "holds"
