@@ -2,6 +2,7 @@
 
 import base64
 import csv
+import dataclasses
 import io
 import re
 from pathlib import Path

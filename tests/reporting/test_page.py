@@ -416,10 +416,11 @@ def test_half_finished_folders_say_how_far_they_are(runs: Path, tmp_path: Path) 
 
 def test_what_theory_predicts_of_the_stages_is_taken_from_the_runs_reference(runs: Path, tmp_path: Path) -> None:
     run = read_run(runs / "seed-0")
-    assert run.reference is not None
+    reference = run.reference
+    assert reference is not None
 
     def shown(stages: PredictedStages) -> tuple[object, list[str]]:
-        write_run(replace(run, reference=msgspec.structs.replace(run.reference, stages=stages)), tmp_path / "run")
+        write_run(replace(run, reference=msgspec.structs.replace(reference, stages=stages)), tmp_path / "run")
         (entry,) = data_of(page_html([tmp_path / "run"]))["runs"]
         return entry["predicted"], [line["name"] for line in entry["charts"][0]["lines"] if line["thin"]]
 

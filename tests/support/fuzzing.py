@@ -13,7 +13,7 @@ import resource
 import shutil
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -23,8 +23,9 @@ from hypothesis import HealthCheck, settings
 
 from topicscope.cli import COMMANDS, main
 
+MEGABYTE = 2**20
 # How much memory a command may ask for beside what this process has: one that asks for all of it must say so.
-MOST_MEMORY = 3000 * 2**20
+MOST_MEMORY = 3000 * MEGABYTE
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w.-]*\w")
 # File or folder → when it was changed, and its size.
 Disk = dict[str, tuple[int, int]]
@@ -95,18 +96,33 @@ def run(words: Sequence[str], folder: Path) -> Ended:
 
 
 @contextlib.contextmanager
-def little_memory() -> Iterator[None]:
-    """Refuse this process much more memory; only Linux says how much it has."""
+def little_memory() -> Iterator[Callable[[], int]]:
+    """Refuse this process much more memory; gives a function of no arguments, by how much it grew at most.
+
+    Only Linux counts it so that it can be asked; elsewhere nothing is refused or measured.
+    """
     if not sys.platform.startswith("linux"):
-        yield
+        yield lambda: 0
         return
     limits = resource.getrlimit(resource.RLIMIT_AS)
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MOST_MEMORY, limits[1]))
+    resource.setrlimit(resource.RLIMIT_AS, (_status("VmSize") + MOST_MEMORY, limits[1]))
+    # The highest so far is forgotten.
+    Path("/proc/self/clear_refs").write_text("5")
+    start = _status("VmRSS")
+    highest = start
     try:
-        yield
+        yield lambda: highest - start
     finally:
+        highest = _status("VmHWM")
         resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+def _status(name: str) -> int:
+    """Bytes of this process, by the system's name for them."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    raise LookupError(name)
 
 
 def disk(folder: Path) -> Disk:

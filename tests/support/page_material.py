@@ -249,10 +249,17 @@ def with_theory() -> Run:
     steps = np.arange(0, 2001, 100)
     frames = ((steps / 2000)[:, None, None] * theory).astype(np.float32)
     still, one_hot = Part(start="zero", train=False), Part(start="identity", train=False)
-    biases = dict.fromkeys(("key_bias", "query_bias", "value_bias", "prediction_bias"), still)
     settings = Settings(
         data=Data(topics=3, words=2),
-        model=Model(embedding=one_hot, key=still, query=still, **biases),
+        model=Model(
+            embedding=one_hot,
+            key=still,
+            query=still,
+            key_bias=still,
+            query_bias=still,
+            value_bias=still,
+            prediction_bias=still,
+        ),
         training=Training(loss="squared", optimizer="adam", steps=2000),
     )
     return Run(
@@ -287,12 +294,14 @@ def two_stages() -> Run:
         for mode in ("topics", "mask")
         for part in ("key", "query")
     }
-    trained = Part()
-    model = dataclasses.replace(run.settings.model, key=trained, query=trained)  # type: ignore[arg-type]
+    assert isinstance(run.settings, Settings)
+    settings = dataclasses.replace(
+        run.settings, model=dataclasses.replace(run.settings.model, key=Part(), query=Part())
+    )
     return dataclasses.replace(
         run,
         name="figure4/squared/adam/scale-0.001",
-        settings=dataclasses.replace(run.settings, model=model),
+        settings=settings,
         metrics={
             "loss": run.metrics["loss"],
             "norm/value": run.metrics["norm/value"] + 0.1,
