@@ -156,7 +156,9 @@ def test_a_file_as_it_should_be_is_read_whole(folder: Path, name: str) -> None:
     found = outcome(name, folder / name)
     assert not isinstance(found, InputError)
     if name.endswith(".json") and not isinstance(found, tuple):
-        assert is_within(json.loads((folder / name).read_text()), msgspec.to_builtins(found, enc_hook=str))
+        # Of landscapes, the grids are in the file beside it.
+        rows = [row for row, *_ in found] if "landscapes" in name else found
+        assert is_within(json.loads((folder / name).read_text()), msgspec.to_builtins(rows, enc_hook=str))
 
 
 @RAISING
@@ -216,7 +218,7 @@ STRANGE = {
 
 # What these readers take for a file without anything that is asked of it.
 TAKEN = {
-    ("claims/settings.json", "object"),
+    *(("claims/settings.json", strange) for strange in ("object", "many digits", "a large float", "a large int")),
     ("run/versions.json", "object"),
     ("probe/probe-settings.json", "object"),
 }
@@ -435,5 +437,5 @@ def test_a_study_with_a_spoilt_file_goes_on_or_says_why_not(spoil: Any, folder: 
 def test_claims_with_spoilt_settings_say_so(spoil: Any, folder: Path, strange: str) -> None:
     assert records.read_reproduce_settings(folder / "claims" / "settings.json")
     spoil("claims/settings.json", STRANGE[strange])
-    with pytest.raises(UnreadableError, match=r"settings\.json "):
+    with pytest.raises(InputError, match=r"settings\.json |holds claims of other settings"):
         reproduce(folder / "claims", only=("theorem2",))

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 from support.text_corpus import small_text_settings, write_corpus
 from topicscope.cli import main
 from topicscope.errors import InputError
 from topicscope.measure.run import read_run
+from topicscope.probing.packing import unpacked
+from topicscope.probing.topics import Bags
 from topicscope.settings.toml import dump_settings, load_any_settings, load_settings
 
 pytest.importorskip("tokenizers")
@@ -54,7 +55,7 @@ def test_probing_the_saved_model_gives_the_runs_own_last_measure(
     metrics = {name.removeprefix("topics/"): values[0] for name, values in read_run(out).metrics.items()}
     [bags] = (out / "topics").glob("bags-*.safetensors")
     # ⌊f V⌋ + 1 words a topic are then the run's 5.
-    fraction = f"{4.5 / len(load_file(bags)['tokens']):.6f}"
+    fraction = f"{4.5 / len(unpacked(bags, Bags).tokens):.6f}"
     words = ["probe", str(out / "huggingface"), "--corpus", corpus, "--out", str(tmp_path / "probe"), "--json"]
     topics = ["--length", "14", "--topics", "2", "--iterations", "20", "--fits", "1", "--fractions", fraction]
     sure = ["--replicates", "20", "--permutations", "19", "--head-permutations", "19"]

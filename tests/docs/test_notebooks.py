@@ -73,7 +73,7 @@ def test_the_classroom_runs_with_few_steps(tmp_path: Path) -> None:
     """As a program: with types of arguments checked, dictionaries would be refused. Attention has not taken off yet."""
     sources = ["".join(cell["source"]) for cell in cells(NOTEBOOKS["classroom"])]
     short = [source.replace("STEPS = 1_500", "STEPS = 40") for source in sources if "take_off" not in source]
-    program = "\n".join([*short, "print(rows[-1]['step'], rows[-1]['attention']['words'] < 0.05)"])
+    program = "\n".join([*short, "print(run.steps[-1], run.metrics['attention/words'][0, -1, 0] < 0.05)"])
     environment = os.environ | {"MPLBACKEND": "Agg", "TMPDIR": str(tmp_path)}
     process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
     assert process.stdout == "40 True\n", process.stderr

@@ -232,7 +232,9 @@ def test_bad_input_leaves_an_empty_folder_empty_and_others_as_they_were(
     settings, out = small_text_settings(corpus), tmp_path / "run"
     with monkeypatch.context() as patch:
         patch.setattr("topicscope.training.machine.available_bytes", lambda: 10_000)
-        with pytest.raises(InputError, match=r"lower the vocabulary \(80 tokens\)"):
+        with pytest.raises(
+            InputError, match=r"lower model\.width = 8, the vocabulary \(80 tokens\) or data\.length = 12"
+        ):
             trained(settings, out)
     assert not out.exists()
     out.mkdir()
