@@ -3,31 +3,25 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from support.text_corpus import small_text_settings, write_corpus
 from topicscope.cli import main
 from topicscope.errors import InputError
-from topicscope.measure.run import read_run
-from topicscope.probing.packing import unpacked
-from topicscope.probing.topics import Bags
 from topicscope.settings.toml import dump_settings, load_any_settings, load_settings
 
 pytest.importorskip("tokenizers")
-pytest.importorskip("tomotopy")
 
 
 @pytest.fixture
 def settings_file(tmp_path: Path) -> Path:
-    topics = {"count": 2, "words": 5, "iterations": 20, "passages": 20, "replicates": 10}
-    settings = small_text_settings(write_corpus(tmp_path), data={"vocabulary": 95}, topics=topics)
+    settings = small_text_settings(write_corpus(tmp_path), data={"vocabulary": 95})
     path = tmp_path / "text.toml"
     path.write_text(dump_settings(settings))
     return path
 
 
-def test_train_on_text_measures_topics_prints_its_speed_and_resumes(
+def test_train_on_text_prints_its_speed_and_resumes(
     settings_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
@@ -35,47 +29,19 @@ def test_train_on_text_measures_topics_prints_its_speed_and_resumes(
     printed = json.loads(capsys.readouterr().out)
     assert printed["step"] == 14
     assert printed["tokens_per_second"] > 0
-    assert printed["topics/attention/difference"] is not None
-    assert "topics/attention-by-head/2/2" in printed
     assert (out / "huggingface" / "model.safetensors").exists()
-    assert "Topic structure" in (out / "report.html").read_text()
+    assert "Rotation of W^V by layer" in (out / "report.html").read_text()
     assert main(["train", "--out", str(out), "--resume", "--device", "cpu"]) == 0
     assert "tokens/s" in capsys.readouterr().out
     assert main(["train", "--out", str(out), "--resume", "--model.width", "16", "--device", "cpu"]) == 2
     assert "model.width (8 there, 16 here)" in capsys.readouterr().err
 
 
-def test_probing_the_saved_model_gives_the_runs_own_last_measure(
-    settings_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out, corpus = tmp_path / "run", str(tmp_path / "corpus.txt")
-    # All passages of the half that attention is measured on, as the probe takes them; weights large enough to differ.
-    more = ["--topics.passages", "1000", "--model.attention-scale", "0.5", "--model.scale", "0.3"]
-    assert main(["train", str(settings_file), "--out", str(out), "--device", "cpu", "--quiet", *more]) == 0
-    metrics = {name.removeprefix("topics/"): values[0] for name, values in read_run(out).metrics.items()}
-    [bags] = (out / "topics").glob("bags-*.safetensors")
-    # ⌊f V⌋ + 1 words a topic are then the run's 5.
-    fraction = f"{4.5 / len(unpacked(bags, Bags).tokens):.6f}"
-    words = ["probe", str(out / "huggingface"), "--corpus", corpus, "--out", str(tmp_path / "probe"), "--json"]
-    topics = ["--length", "14", "--topics", "2", "--iterations", "20", "--fits", "1", "--fractions", fraction]
-    sure = ["--replicates", "20", "--permutations", "19", "--head-permutations", "19"]
-    assert main([*words, *topics, "--assignments", "one", *sure, "--workers", "1", "--device", "cpu"]) == 0
-    probed = {row["embedding"]: row for row in json.loads(capsys.readouterr().out) if not row["centred"]}
-    for kind, name in (("matrix", "embedding-matrix"), ("layer", "embedding")):
-        cosine, attention = (metrics[f"{measure}/difference"][[0, -1]] for measure in (name, "attention"))
-        assert probed[kind]["cosine"]["difference"] == pytest.approx(cosine[1], abs=1e-5)
-        assert probed[kind]["attention"]["difference"] == pytest.approx(attention[1], rel=1e-4)
-        # The control: the run's first measure is another.
-        assert cosine[0] != pytest.approx(cosine[1], abs=1e-4)
-        assert attention[0] != pytest.approx(attention[1], rel=1e-3)
-    assert np.log(probed["layer"]["attention"]["ratio"]) == pytest.approx(metrics["attention"][-1], rel=1e-4)
-
-
 def test_what_could_not_be_read_of_the_corpus_is_said_and_stands_on_the_page(
     settings_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     corpus, said = tmp_path / "corpus.txt", "1 documents had bytes that are not UTF-8"
-    words = ["train", str(settings_file), "--device", "cpu", "--training.measures", "0"]
+    words = ["train", str(settings_file), "--device", "cpu"]
     assert main([*words, "--out", str(tmp_path / "clean")]) == 0
     assert "UTF-8" not in capsys.readouterr().out + (tmp_path / "clean" / "report.html").read_text()
     corpus.write_bytes(corpus.read_bytes() + b"the frog \xff and the toad\n")
@@ -103,7 +69,7 @@ def test_a_run_killed_while_its_corpus_is_read_goes_on_without_its_settings_bein
     with monkeypatch.context() as patch:
         patch.setattr("topicscope.training.text.prepare_text", killed)
         with pytest.raises(KeyError):
-            main(["train", str(settings_file), "--out", str(out), "--device", "cpu", "--training.measures", "0"])
+            main(["train", str(settings_file), "--out", str(out), "--device", "cpu"])
     assert [path.name for path in out.iterdir()] == ["settings.toml"]
     assert main(["train", "--out", str(out), *resumed, "--model.width", "16"]) == 2
     assert "model.width (8 there, 16 here)" in capsys.readouterr().err

@@ -10,7 +10,6 @@ import pytest
 
 from support.probes import NINE, fabricated
 from support.runs import PAPER, STEPS, untrained
-from support.text_runs import by_seed
 from support.text_runs import made_up as made_up_on_text
 from topicscope.measure.run import Run
 from topicscope.papers.needs import Experiment
@@ -53,7 +52,7 @@ def results() -> dict[str, Any]:
         elif name.startswith("figure5/"):
             made[name] = made_up_on_text()
     made["figure4/predicted"] = {name: [400.0, 0.9] for name in made}
-    return made | by_seed(made_up_on_text())
+    return made
 
 
 @pytest.mark.parametrize("name", [figure.name for figure in PAPER.figures])

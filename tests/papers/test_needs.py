@@ -64,7 +64,6 @@ def test_a_key_has_what_a_training_depends_on_and_not_its_name() -> None:
 def test_experiments_on_text_use_the_seeds_that_are_theirs() -> None:
     need = TextExperiment(name="a", settings=small_text_settings(), seeds=2)
     assert need.key((3, 4, 5))["seeds"] == [3, 4]
-    assert replace(need, skipped=1).key((3, 4, 5))["seeds"] == [4, 5]
     assert replace(need, attention_passages=3).key(SEEDS) != need.key(SEEDS)
     assert replace(need, seeds=20).cost > need.cost
 
@@ -82,12 +81,10 @@ def test_a_training_has_a_seed_axis_and_common_held_out_documents(monkeypatch: p
     assert alone.final["held_out_loss"] != pytest.approx(run.final["held_out_loss"][:1])
 
 
-def test_training_on_text_measures_every_layer_and_topic_structure(tmp_path: Path) -> None:
+def test_training_on_text_measures_every_layer(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
-    pytest.importorskip("tomotopy")
     corpus = write_corpus(tmp_path, articles=60)
-    measured = {"count": 2, "words": 5, "iterations": 30, "passages": 40, "replicates": 20}
-    settings = small_text_settings(corpus, data={"vocabulary": 95}, topics=measured, training={"log_every": 5})
+    settings = small_text_settings(corpus, data={"vocabulary": 95}, training={"log_every": 5})
     need = TextExperiment(name="small", settings=settings, seeds=2, attention_passages=3)
     run = need.restore(need.compute((0, 1, 2)))
     rows = (2, len(run.steps))
@@ -98,9 +95,6 @@ def test_training_on_text_measures_every_layer_and_topic_structure(tmp_path: Pat
         # Attention starts nearly uniform.
         assert run.metrics[f"attention/{query}"].shape == (*rows, 2)
         assert ((run.metrics[f"attention/{query}"] > 0) & (run.metrics[f"attention/{query}"] < 0.05)).all()
-    for name in ("topics/attention", "topics/attention/low", "topics/embedding"):
-        assert np.isfinite(run.metrics[name][:, -1]).all()
-    assert run.metrics["topics/attention-by-layer"].shape == (*rows, 2)
 
 
 def tiny_probing(folder: Path) -> Probing:

@@ -169,18 +169,12 @@ def test_points_bars_and_levels_are_where_their_numbers_are() -> None:
     assert ("squared: formula", "0.25", "0.5") in ratios
 
 
-def test_curves_by_layer_have_a_panel_per_layer_and_structure_marks_half_ways() -> None:
+def test_curves_by_layer_have_a_panel_per_layer() -> None:
     key = np.arange(6.0).reshape(2, 3)
     layered = {name: key[:, :, None] + [0, 10] for name in ("key", "query", "value", "rotation")}
     axes = figures.layer_trajectories({"only": (np.arange(3), layered)}, title="t").axes
     assert len(axes) == 8
     assert np.asarray(axes[1].lines[0].get_ydata()).tolist() == [10, 11, 12]
-    structure = figures.structure_over_steps(
-        np.arange(3), key, layered["value"], np.arange(3), {"attention": key}, layered["key"],
-        half_ways={"attention": np.array([1.5, np.nan])}, layer_half_ways=np.full((2, 2), 2.0), title="t",
-    ).axes[2]  # fmt: skip
-    assert np.asarray(structure.lines[0].get_ydata()).tolist() == [1.5, 2.5, 3.5]
-    assert np.asarray(structure.lines[1].get_xydata())[0].tolist() == [1.5, 1.0]
 
 
 def test_predicted_against_measured_leaves_out_what_one_of_the_two_lacks() -> None:

@@ -459,15 +459,14 @@ def test_each_layer_has_its_own_matrix_and_attention(tmp_path: Path) -> None:
         assert (chart["layer"], [line["colour"] for line in chart["lines"]]) == (layer, list(CLASSES.values())[:3])
 
 
-def test_a_run_on_text_has_loss_curves_by_layer_and_topic_structure_with_intervals(tmp_path: Path) -> None:
+def test_a_run_on_text_has_its_loss_and_curves_by_layer(tmp_path: Path) -> None:
     folder = write_text_run(tmp_path / "text")
     page = page_html([folder])
     (run,) = data_of(page)["runs"]
     charts = {chart["title"]: chart for chart in run["charts"]}
     assert list(charts) == [
         "Loss", "Norm of W^K by layer", "Norm of W^Q by layer", "Norm of W^V by layer", "Rotation of W^V by layer",
-        "Norm of the gradient of W^K by layer", "Topic structure",
-        "Topic structure as a difference: embedding matrix (cosine)", "Topic structure in attention, by layer",
+        "Norm of the gradient of W^K by layer",
     ]  # fmt: skip
 
     def values(title: str, line: int, name: str = "values") -> list[float]:
@@ -475,17 +474,6 @@ def test_a_run_on_text_has_loss_curves_by_layer_and_topic_structure_with_interva
 
     assert values("Norm of W^V by layer", 1) == [2.0, 2.0, 4.0]
     assert [title for title, chart in charts.items() if chart["log"]] == ["Norm of the gradient of W^K by layer"]
-    # The embedding matrix has no ratio anywhere: it is drawn apart. A ratio below 0 has no logarithm.
-    assert [line["name"] for line in charts["Topic structure"]["lines"]] == [
-        "embedding layer's output (cosine)",
-        "attention, mean of layers",
-    ]
-    assert values("Topic structure", 0) == pytest.approx([np.nan, np.log(3)], nan_ok=True)
-    assert values("Topic structure", 1, "low") == pytest.approx([-np.log(2), 0.0], abs=1e-6)
-    difference = "Topic structure as a difference: embedding matrix (cosine)"
-    assert [values(difference, 0, name) for name in ("values", "low", "high")] == [[0.5] * 2, [0.25] * 2, [1.0] * 2]
-    assert "2 of 2 steps have no ratio" in charts[difference]["text"]
-    assert values("Topic structure in attention, by layer", 1) == pytest.approx(np.log([2, 4]), rel=1e-6)
     assert "is not finished: step 2 of 14" in page
     (folder / "run.safetensors").write_bytes(run_bytes(cut(read_run(folder), 0), weights=False))
     assert "logged nothing yet" in page_html([folder])

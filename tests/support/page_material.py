@@ -65,27 +65,6 @@ def write_layers(folder: Path) -> Path:
 def write_text_run(folder: Path) -> Path:
     """Three rows of a run on text that was to have more, of two layers."""
     nan = np.nan
-    ratios = {
-        "embedding": np.array([-1.0, nan, 3.0]),
-        "attention": np.array([1.0, nan, 2.0]),
-        "attention-by-layer": np.array([[1.0, 2.0], [nan, nan], [2.0, 4.0]]),
-    }
-    topics = {}
-    with np.errstate(invalid="ignore"):
-        for name, ratio in ratios.items():
-            for end, factor in (("", 1.0), ("/low", 0.5), ("/high", 2.0)):
-                topics[f"topics/{name}{end}"] = np.log(np.where(ratio > 0, factor * ratio, nan))[None]
-            for end in ("/difference", "/difference-low", "/difference-high"):
-                topics[f"topics/{name}{end}"] = np.full((1, *ratio.shape), nan)
-    for end, value in (
-        ("", nan),
-        ("/low", nan),
-        ("/high", nan),
-        ("/difference", 0.5),
-        ("/difference-low", 0.25),
-        ("/difference-high", 1.0),
-    ):
-        topics[f"topics/embedding-matrix{end}"] = np.array([[value, nan, value]])
     run = Run(
         name="text",
         settings=small_text_settings(),
@@ -99,7 +78,6 @@ def write_text_run(folder: Path) -> Path:
             "norm/value": np.array([[[1.0, 2.0], [1.0, 2.0], [1.0, 4.0]]]),
             "rotation": np.array([[[nan, nan], [nan, nan], [0.25, 0.125]]]),
             "gradient_norm/key": np.array([[[1e-3, 1e-5 * 10**step] for step in range(3)]]),
-            **topics,
         },
     )
     folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A small corpus of two topics, its settings, passages without a tokenizer, and runs on it, for tests of training."""
+"""A small corpus of two topics, its settings, passages without a tokenizer, for tests of training."""
 
 import copy
 from pathlib import Path
@@ -7,12 +7,9 @@ from typing import Any
 import numpy as np
 
 from support.helpers import overlay
-from topicscope.model.encoder import Encoder
 from topicscope.settings.text import TextSettings
 from topicscope.settings.toml import text_settings_from_table
 from topicscope.training.batches import Specials, Text
-from topicscope.training.folder import RunFolder
-from topicscope.training.text import train_on_text
 
 TOPICS = (
     ("frog", "toad", "lizard", "pond", "newt", "snake"),
@@ -29,7 +26,6 @@ SMALL_TEXT: dict[str, Any] = {
         "validate_every": 7,
         "checkpoint_every": 4,
         "validation_passages": 8,
-        "measures": 4,
         "threads": 1,
     },
 }
@@ -69,13 +65,3 @@ def small_text(passages: int = 60, vocabulary: int = 30, seed: int = 0) -> Text:
 def contents(folder: Path) -> dict[str, bytes]:
     """Every file of a run that must repeat to the bit."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
-def counting(encoder: Encoder) -> dict[str, np.ndarray]:
-    """Stands for the probe's measures."""
-    return {"embedding": np.array(float(encoder.parameter("embedding").detach().square().sum()))}
-
-
-def trained(settings: TextSettings, out: Path, **options: Any) -> RunFolder:
-    """A run with measures."""
-    return train_on_text(settings, out, measuring=lambda text, settings: counting, **options)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from support.text_corpus import small_text, small_text_settings, trained
+from support.text_corpus import small_text, small_text_settings
 from topicscope.errors import InputError, is_out_of_memory
 from topicscope.training.machine import (
     check_memory,
@@ -15,7 +15,7 @@ from topicscope.training.machine import (
     step_bytes,
     weight_bytes,
 )
-from topicscope.training.text import TextEngine
+from topicscope.training.text import TextEngine, train_on_text
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("transformers")
@@ -102,7 +102,7 @@ def test_memory_that_runs_out_while_weights_are_drawn_is_said_too(
     monkeypatch.setattr("topicscope.training.text.encoder_weights", fails)
     error: Exception = MemoryError()
     with pytest.raises(InputError, match="memory ran out"):
-        trained(small_text_settings(corpus), tmp_path / "run")
+        train_on_text(small_text_settings(corpus), tmp_path / "run")
     error = RuntimeError("shape")
     with pytest.raises(RuntimeError, match="shape"):
-        trained(small_text_settings(corpus), tmp_path / "other")
+        train_on_text(small_text_settings(corpus), tmp_path / "other")

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from support.text_corpus import contents, small_text, small_text_settings, trained, write_corpus
+from support.text_corpus import contents, small_text, small_text_settings, write_corpus
 from topicscope.errors import DivergedError, InputError
 from topicscope.measure.run import read_run
 from topicscope.model.encoder import Encoder
@@ -26,13 +26,12 @@ pytest.importorskip("tokenizers")
 pytest.importorskip("transformers")
 
 
-def test_a_run_records_norms_rotation_gradients_and_measures_on_one_time_axis(corpus: Path, tmp_path: Path) -> None:
-    run = trained(small_text_settings(corpus), tmp_path / "run")
+def test_a_run_records_norms_rotation_and_gradients_on_one_time_axis(corpus: Path, tmp_path: Path) -> None:
+    run = train_on_text(small_text_settings(corpus), tmp_path / "run")
     recorded, metrics = read_run(run.path), {name: of[0] for name, of in read_run(run.path).metrics.items()}
     there = {name: np.flatnonzero(np.isfinite(of.reshape(15, -1)).any(axis=1)).tolist() for name, of in metrics.items()}
     assert recorded.steps.tolist() == there["loss"] == list(range(15))
     assert there["validation_loss"] == [0, 7, 14]
-    assert there["topics/embedding"] == [0, 1, 4, 14]
     assert there["rotation"] == [10, 11, 12, 13, 14]
     value = recorded.weights["value"][0].astype(float)
     norms = np.linalg.norm(value, axis=(1, 2))
@@ -111,9 +110,9 @@ def test_the_passages_of_attention_are_held_out() -> None:
 
 
 def test_the_same_seed_gives_the_same_files_and_another_seed_others(corpus: Path, tmp_path: Path) -> None:
-    first = contents(trained(small_text_settings(corpus), tmp_path / "first").path)
-    again = contents(trained(small_text_settings(corpus), tmp_path / "again").path)
-    other = contents(trained(small_text_settings(corpus, seed=1), tmp_path / "other").path)
+    first = contents(train_on_text(small_text_settings(corpus), tmp_path / "first").path)
+    again = contents(train_on_text(small_text_settings(corpus), tmp_path / "again").path)
+    other = contents(train_on_text(small_text_settings(corpus, seed=1), tmp_path / "other").path)
     assert first == again
     assert first["tokenizer/tokenizer.json"] == other["tokenizer/tokenizer.json"]
     assert first["run.safetensors"] != other["run.safetensors"]
@@ -137,7 +136,7 @@ def test_a_saved_model_loads_in_hugging_face_with_the_same_outputs(corpus: Path,
     from transformers import AutoModelForMaskedLM, AutoTokenizer
 
     settings = small_text_settings(corpus)
-    run = trained(settings, tmp_path / "run")
+    run = train_on_text(settings, tmp_path / "run")
     tokenizer: Any = AutoTokenizer.from_pretrained(run.export_path)
     model: Any = AutoModelForMaskedLM.from_pretrained(run.export_path)
     inputs = tokenizer("the frog and the [MASK]", return_tensors="pt")
@@ -154,7 +153,7 @@ def test_a_saved_model_loads_in_hugging_face_with_the_same_outputs(corpus: Path,
 
 
 def test_a_model_that_is_not_berts_trains_and_is_not_saved_for_hugging_face(corpus: Path, tmp_path: Path) -> None:
-    run = trained(small_text_settings(corpus, model={"residual": False}), tmp_path / "run")
+    run = train_on_text(small_text_settings(corpus, model={"residual": False}), tmp_path / "run")
     assert not run.export_path.exists()
     assert read_run(run.path).steps[-1] == 14
 
@@ -164,7 +163,7 @@ def test_diverged_training_says_so_in_one_sentence(corpus: Path, tmp_path: Path)
     off = {"layer_norm": False, "embedding_norm": False, "head_transform": False}
     settings = small_text_settings(corpus, model=off, training={"learning_rate": 1e6, "optimizer": "sgd", "steps": 30})
     with pytest.raises(DivergedError, match=r"training diverged: .* lower training.learning_rate \(now 1e\+06\)"):
-        trained(settings, tmp_path / "run")
+        train_on_text(settings, tmp_path / "run")
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -235,18 +234,18 @@ def test_bad_input_leaves_an_empty_folder_empty_and_others_as_they_were(
         with pytest.raises(
             InputError, match=r"lower model\.width = 8, the vocabulary \(80 tokens\) or data\.length = 12"
         ):
-            trained(settings, out)
+            train_on_text(settings, out)
     assert not out.exists()
     out.mkdir()
     with pytest.raises(InputError, match="does not exist"):
-        trained(small_text_settings(tmp_path / "missing.txt"), out)
+        train_on_text(small_text_settings(tmp_path / "missing.txt"), out)
     assert not list(out.iterdir())
-    before = contents(trained(settings, out).path)
+    before = contents(train_on_text(settings, out).path)
     other = small_text_settings(corpus, data={"vocabulary": 5_000})
     with pytest.raises(InputError, match="is not empty"):
-        trained(other, out)
+        train_on_text(other, out)
     with pytest.raises(InputError, match=r"data\.vocabulary"):
-        trained(other, out, resume=True)
+        train_on_text(other, out, resume=True)
     assert contents(out) == before
 
 
@@ -261,7 +260,7 @@ def test_a_corpus_of_single_words_is_refused(tmp_path: Path) -> None:
 def test_a_tokenizer_without_a_special_token_is_refused(missing: str, corpus: Path, tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
-    run = trained(small_text_settings(corpus, training={"steps": 1}), tmp_path / "run")
+    run = train_on_text(small_text_settings(corpus, training={"steps": 1}), tmp_path / "run")
     tokenizer: Any = AutoTokenizer.from_pretrained(run.tokenizer_path)
     tokenizer.save_pretrained(tmp_path / "without")
     path = tmp_path / "without" / "tokenizer_config.json"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from support.helpers import start_program
-from support.text_corpus import contents, small_text_settings, trained
+from support.text_corpus import contents, small_text_settings
 from topicscope.errors import InputError
 from topicscope.measure.run import read_run
 from topicscope.settings.toml import dump_settings
@@ -39,26 +39,26 @@ def stop_at(step: int) -> Watching:
 @pytest.mark.parametrize("step", [0, 3, 4, 11, 13])
 def test_a_stopped_run_goes_on_to_the_same_bits(step: int, corpus: Path, tmp_path: Path) -> None:
     settings = small_text_settings(corpus)
-    whole = contents(trained(settings, tmp_path / "whole").path)
+    whole = contents(train_on_text(settings, tmp_path / "whole").path)
     with pytest.raises(StoppedError):
-        trained(settings, tmp_path / "stopped", watching=stop_at(step))
+        train_on_text(settings, tmp_path / "stopped", watching=stop_at(step))
     assert contents(tmp_path / "stopped") != whole
-    assert contents(trained(settings, tmp_path / "stopped", resume=True).path) == whole
+    assert contents(train_on_text(settings, tmp_path / "stopped", resume=True).path) == whole
 
 
 def test_a_damaged_row_or_checkpoint_is_made_again(corpus: Path, tmp_path: Path) -> None:
     settings = small_text_settings(corpus)
-    whole = contents(trained(settings, tmp_path / "run").path)
+    whole = contents(train_on_text(settings, tmp_path / "run").path)
     (tmp_path / "run" / "run.safetensors").write_bytes(b"{}")
-    assert contents(trained(settings, tmp_path / "run", resume=True).path) == whole
+    assert contents(train_on_text(settings, tmp_path / "run", resume=True).path) == whole
     path = tmp_path / "run" / "checkpoint-14.safetensors"
     path.write_bytes(path.read_bytes()[:-9] + b"123456789")
-    again = contents(trained(settings, tmp_path / "run", resume=True).path)
+    again = contents(train_on_text(settings, tmp_path / "run", resume=True).path)
     assert {name: content for name, content in again.items() if "damaged" not in name} == whole
 
 
 def check_killed_runs_end_alike(corpus: Path, folder: Path, kills: int) -> None:
-    settings = small_text_settings(corpus, training={"steps": 150, "checkpoint_every": 3, "measures": 0})
+    settings = small_text_settings(corpus, training={"steps": 150, "checkpoint_every": 3})
     whole = contents(train_on_text(settings, folder / "whole").path)
     toml, draw = folder / "settings.toml", np.random.default_rng(0)
     toml.write_text(dump_settings(settings))
@@ -90,17 +90,17 @@ def test_ten_killed_runs_end_like_one_that_was_not_killed(corpus: Path, tmp_path
 
 def test_a_tokenizer_of_a_run_without_settings_is_made_again(corpus: Path, tmp_path: Path) -> None:
     """Killed before its settings were written, a run may go on with others."""
-    whole = contents(trained(small_text_settings(corpus), tmp_path / "whole").path)
-    other = trained(small_text_settings(corpus, data={"vocabulary": 70}), tmp_path / "other").path
+    whole = contents(train_on_text(small_text_settings(corpus), tmp_path / "whole").path)
+    other = train_on_text(small_text_settings(corpus, data={"vocabulary": 70}), tmp_path / "other").path
     begun = tmp_path / "begun"
     for name in ("tokenizer", "passages"):
         shutil.copytree(other / name, begun / name)
     assert (begun / "tokenizer" / "tokenizer.json").read_bytes() != whole["tokenizer/tokenizer.json"]
     # Bad settings do not stay there as those to go on with.
     with pytest.raises(InputError, match=r"data\.vocabulary"):
-        trained(small_text_settings(corpus, data={"vocabulary": 5_000}), begun, resume=True)
+        train_on_text(small_text_settings(corpus, data={"vocabulary": 5_000}), begun, resume=True)
     assert {path.name for path in begun.iterdir()} <= {"tokenizer", "passages"}
-    assert contents(trained(small_text_settings(corpus), begun, resume=True).path) == whole
+    assert contents(train_on_text(small_text_settings(corpus), begun, resume=True).path) == whole
 
 
 def test_a_run_killed_while_it_wrote_its_first_file_resumes(tmp_path: Path) -> None:
@@ -117,19 +117,19 @@ def test_a_run_killed_while_it_wrote_its_first_file_resumes(tmp_path: Path) -> N
 
 def test_other_settings_and_another_corpus_are_refused_on_resume(corpus: Path, tmp_path: Path) -> None:
     settings = small_text_settings(corpus)
-    run = trained(settings, tmp_path / "run")
+    run = train_on_text(settings, tmp_path / "run")
     with pytest.raises(InputError, match=r"model.width \(8 there, 16 here\)"):
-        trained(small_text_settings(corpus, model={"width": 16}), run.path, resume=True)
+        train_on_text(small_text_settings(corpus, model={"width": 16}), run.path, resume=True)
     with pytest.raises(InputError, match="is not empty"):
-        trained(settings, run.path)
+        train_on_text(settings, run.path)
     moved = tmp_path / "moved.txt"
     moved.write_text(corpus.read_text())
-    other = trained(small_text_settings(moved), tmp_path / "other")
+    other = train_on_text(small_text_settings(moved), tmp_path / "other")
     moved.write_text(corpus.read_text() + "the frog and the toad in the pond\n" * 9)
     with pytest.raises(
         InputError, match=r"passages \(\w+ there, \w+ here\); resume with the same seeds, corpus"
     ) as caught:
-        trained(small_text_settings(moved), other.path, resume=True)
+        train_on_text(small_text_settings(moved), other.path, resume=True)
     assert "leave the settings out" not in str(caught.value)
     asked: dict[str, Any] = {"resume": True, "facts": {"device": "cuda"}}
     with pytest.raises(
@@ -156,14 +156,14 @@ def test_bad_input_does_not_empty_a_folder_that_another_process_began_to_fill(
 
     def begin_first(run: RunFolder) -> AbstractContextManager[None]:
         monkeypatch.setattr(RunFolder, "locked", locked)
-        trained(settings, out)
+        train_on_text(settings, out)
         before.update(kept())
         moved.write_text(corpus.read_text() + "the frog and the toad in the pond\n" * 9)
         return locked(run)
 
     monkeypatch.setattr(RunFolder, "locked", begin_first)
     with pytest.raises(InputError, match=r"passages \(\w+ there, \w+ here\)"):
-        trained(settings, out, resume=True)
+        train_on_text(settings, out, resume=True)
     assert "checkpoint-14.safetensors" in before
     assert kept() == before
 
@@ -172,9 +172,9 @@ def test_a_finished_run_made_longer_ends_with_the_weights_of_one_that_was_so_lon
     corpus: Path, tmp_path: Path
 ) -> None:
     short, long = (small_text_settings(corpus, training={"steps": steps}) for steps in (6, 11))
-    trained(short, tmp_path / "longer")
-    longer = trained(long, tmp_path / "longer", resume=True)
-    whole = trained(long, tmp_path / "whole")
+    train_on_text(short, tmp_path / "longer")
+    longer = train_on_text(long, tmp_path / "longer", resume=True)
+    whole = train_on_text(long, tmp_path / "whole")
     name = "checkpoint-11.safetensors"
     assert (longer.path / name).read_bytes() == (whole.path / name).read_bytes()
     losses = [read_run(run.path).metrics["loss"] for run in (longer, whole)]

@@ -41,9 +41,8 @@ With a corpus, it trains a deeper transformer on real text, which has its own se
 TEXT_DESCRIPTION = """Train a transformer encoder on real text: 4 layers of 4 heads, BERT exactly unless parts are off.
 
 The tokenizer is trained on the corpus, or given; passages are packed without padding. The run has, for each recorded
-step, the loss, the norms of every layer and head, the rotation of W^V and gradient norms; at some steps also the topic
-structure of embeddings and attention. A run that was stopped or killed resumes with --resume and ends with the same
-numbers to the bit.
+step, the loss, the norms of every layer and head, the rotation of W^V and gradient norms. A run that was stopped or
+killed resumes with --resume and ends with the same numbers to the bit.
 Where the architecture is BERT's, DIR/huggingface is a folder for AutoModelForMaskedLM and for topicscope probe.
 
 examples:
@@ -68,8 +67,7 @@ USUAL_ON_TEXT = (
     "--seed", "--data.corpus", "--data.tokenizer", "--data.vocabulary", "--data.length", "--data.held-out",
     "--masking.mask", "--model.layers", "--model.heads", "--model.width", "--model.attention-scale",
     "--training.optimizer", "--training.learning-rate", "--training.decay", "--training.batch",
-    "--training.accumulate", "--training.steps", "--training.checkpoint-every", "--training.measures",
-    "--topics.count",
+    "--training.accumulate", "--training.steps", "--training.checkpoint-every",
 )  # fmt: skip
 
 
@@ -85,9 +83,8 @@ def train(
     """Train a model into a new folder, or resume the run that is in it; report.html shows it.
 
     ``settings`` may be the path of a TOML file. Several ``seeds`` are trained in one tensor, as one run.
-    ``TextSettings`` train an encoder on a corpus, on the device that is named; its topic structure is measured on the
-    way (at ``training.measures`` steps). ``progress`` shows how training proceeds: in a notebook the loss and the norms
-    as they grow, else a progress bar.
+    ``TextSettings`` train an encoder on a corpus, on the device that is named. ``progress`` shows how training
+    proceeds: in a notebook the loss and the norms as they grow, else a progress bar.
     """
     out = path_of(out, "out")
     if not isinstance(settings, Settings | TextSettings):
@@ -113,14 +110,12 @@ def train_into(
 
     watching = watching or UNWATCHED
     if isinstance(settings, TextSettings):
-        from topicscope.probing.emergence import measuring
         from topicscope.training.text import train_on_text
 
         if len(seeds) > 1:
             raise refuse("seeds", list(seeds), "on text, seeds are trained one by one; give each a folder of its own")
         settings = replace(settings, seed=seeds[0]) if seeds else settings
-        measures = measuring(out)
-        folder = train_on_text(settings, out, resume=resume, device=device, measuring=measures, watching=watching)
+        folder = train_on_text(settings, out, resume=resume, device=device, watching=watching)
     else:
         if device not in ("auto", "cpu"):
             raise refuse("device", device, "topic models are trained on the processor; leave it out")

@@ -155,9 +155,6 @@ class TextExperiment:
     seeds: int
     """How many of the seeds are used, at most: text takes longer than documents of a topic model."""
 
-    skipped: int = 0
-    """How many seeds before these are left to experiments of the same settings, which can run at the same time."""
-
     attention_passages: int = 0
     """How many held-out passages each layer's attention is compared with uniform attention on; 0 for none."""
 
@@ -188,7 +185,6 @@ class TextExperiment:
 
         If it is stopped and begun again as a task, it resumes from the last checkpoint.
         """
-        from topicscope.probing.emergence import measuring
         from topicscope.training.folder import RunFolder
         from topicscope.training.loop import Trainer, Watching, empty_run
         from topicscope.training.machine import torch_threads
@@ -196,19 +192,15 @@ class TextExperiment:
 
         began, runs = time.perf_counter(), []
         with work.scratch_folder() as folder, torch_threads(1):
-            # Text and topics are the same for all seeds and for experiments that differ in training alone: made once.
-            content = {"data": asdict(self.settings.data), "topics": asdict(self.settings.topics)}
-            shared = folder.parent / f"text-{work.content_digest(content)}"
+            # Text is the same for all seeds and for experiments that differ in training alone: made once.
+            shared = folder.parent / f"text-{work.content_digest(asdict(self.settings.data))}"
             with alone_in(shared):
                 prepared = prepare_text(self.settings.data, shared)
-                measures = self.settings.training.measures
-                measure = measuring(shared)(prepared, self.settings) if measures else None
             for seed in self._chosen(seeds):
                 kept, settings = RunFolder(folder / f"seed-{seed}"), replace(self.settings, seed=seed)
                 kept.path.mkdir(exist_ok=True)
                 kept.create(settings)
-                passages = self.attention_passages
-                engine = TextEngine(settings, prepared.text, measure=measure, attention_passages=passages)
+                engine = TextEngine(settings, prepared.text, attention_passages=self.attention_passages)
                 trainer = Trainer(engine, kept)
                 trainer.begin(*(kept.newest() or (empty_run(self.name, settings, [seed], {}), None)))
                 with contextlib.suppress(DivergedError):
@@ -223,7 +215,7 @@ class TextExperiment:
         return run_of(content, self.name, self.settings)
 
     def _chosen(self, seeds: Seeds) -> Seeds:
-        return seeds[self.skipped : self.skipped + self.seeds]
+        return seeds[: self.seeds]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@
 :class:`HuggingFaceModel` offers it for every architecture of transformers, through the models' common interface alone
 (``get_input_embeddings``, ``get_encoder``, ``output_attentions``, ``output_hidden_states``); what else must be known
 (layers, heads, whether attention is causal, the longest input) is found by running the model once.
-:class:`EncoderSubject` is our own encoder while it trains.
 
 No file of a model is executed: weights are safetensors, and a model that brings its own code is refused.
 """
@@ -22,7 +21,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from topicscope.errors import InputError
-from topicscope.model.encoder import Encoder
 from topicscope.probing.settings import Device, Precision
 from topicscope.probing.sources import INSTALL, Source, has_tokenizer, model_digest
 from topicscope.text.tokenizers import Tokenizer, load_tokenizer
@@ -342,42 +340,3 @@ def _at_least_float32(tensor: Tensor) -> Tensor:
 
 def _to_numpy(tensor: Tensor) -> np.ndarray:
     return _at_least_float32(tensor.detach().cpu()).numpy()
-
-
-class EncoderSubject:
-    """Our own encoder with its current weights, while it trains; any of its switches may be off."""
-
-    # It sees all positions, and all content positions are measured.
-    causal, first = False, 0
-
-    def __init__(self, encoder: Encoder, before: int, after: int) -> None:
-        """``before``, ``after``: the special tokens around a passage."""
-        self.encoder, self.before, self.after = encoder, before, after
-        self.layers, self.heads = encoder.settings.layers, encoder.settings.heads
-
-    def embedding_matrix(self) -> Float[np.ndarray, "token width"]:
-        """W^E⊤, a row per token."""
-        return self.encoder.parameter("embedding").detach().cpu().numpy()
-
-    @torch.no_grad()
-    def embedding_layer(self, tokens: Int[np.ndarray, " word"]) -> Float[np.ndarray, "word model_width"]:
-        """The embedding layer's output for each token alone, at position 0: word + position + type, normalised."""
-        rows = torch.as_tensor(tokens, dtype=torch.int64, device=self._device)
-        return self.encoder.embed(rows, torch.zeros_like(rows)).cpu().numpy()
-
-    @torch.no_grad()
-    def run(self, passages: Sequence[Int[np.ndarray, " _"]]) -> Outputs:
-        """See :class:`Subject`; only attention, which is what is measured while a model trains."""
-        lengths = np.array([len(passage) for passage in passages])
-        longest = int(lengths.max())
-        attention = torch.zeros((self.layers, len(passages), self.heads, longest, longest))
-        for length in np.unique(lengths).tolist():
-            chosen = np.flatnonzero(lengths == length)
-            rows = np.stack([[self.before, *passages[place], self.after] for place in chosen.tolist()])
-            every = self.encoder.attention(torch.as_tensor(rows, dtype=torch.int64, device=self._device))
-            attention[:, chosen, :, :length, :length] = every[..., 1:-1, 1:-1].cpu().float()
-        return Outputs(list(attention), [])
-
-    @property
-    def _device(self) -> torch.device:
-        return self.encoder.parameter("embedding").device

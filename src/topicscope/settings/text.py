@@ -13,7 +13,7 @@ from typing import Any, Literal
 from topicscope.errors import check_at_least, check_not_negative, check_positive, refuse
 from topicscope.settings.data import Masking
 from topicscope.settings.model import Model, Part, Positions
-from topicscope.settings.training import MOST_SNAPSHOTS, AnyTraining
+from topicscope.settings.training import AnyTraining
 from topicscope.settings.values import settle
 from topicscope.store import expanded
 
@@ -190,42 +190,13 @@ class TextTraining(AnyTraining):
     validation_passages: int = 256
     """The validation loss is computed on at most so many held-out passages."""
 
-    measures: int = 16
-    """At how many steps, dense early and sparser later, topic structure is measured; 0 for never."""
-
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("accumulate", "validation_passages"):
             check_at_least(f"training.{name}", getattr(self, name), 1)
-        check_at_least("training.measures", self.measures, 0, MOST_SNAPSHOTS)
         if self.accumulate > self.batch:
             remedy = f"there are only training.batch = {self.batch} passages per step"
             raise refuse("training.accumulate", self.accumulate, remedy)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextTopics:
-    """The topics by which the structure of embeddings and attention is measured during training."""
-
-    count: int = 20
-    """How many topics LDA fits, on one half of the articles; attention is measured on the other half."""
-
-    words: int = 20
-    """How many words each topic keeps at most; a word keeps the topic in which it is likeliest."""
-
-    iterations: int = 100
-    """How many sweeps LDA's sampler makes."""
-
-    passages: int = 200
-    """How many passages, of the other half of the articles, attention is measured on."""
-
-    replicates: int = 200
-    """How many bootstrap replicates each interval has."""
-
-    def __post_init__(self) -> None:
-        settle(self, "topics.")
-        for name, low in (("count", 2), ("words", 2), ("iterations", 1), ("passages", 1), ("replicates", 2)):
-            check_at_least(f"topics.{name}", getattr(self, name), low)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,7 +210,6 @@ class TextSettings:
     masking: Masking = Masking()
     model: Encoder = Encoder()
     training: TextTraining = TextTraining()
-    topics: TextTopics = TextTopics()
 
     def __post_init__(self) -> None:
         settle(self, "")

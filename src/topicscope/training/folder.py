@@ -170,7 +170,7 @@ class RunFolder:
             )
         if resume and path.is_dir() and not self.settings_path.exists():
             # A run killed before its settings were written leaves copies of the files they name, or its passages.
-            ours = ("topic_words", *PARTS, self.tokenizer_path.name, self.passages_path.name, "topics")
+            ours = ("topic_words", *PARTS, self.tokenizer_path.name, self.passages_path.name)
             others = [item.name for item in path.iterdir() if item.stem not in ours and item.suffix != ".tmp"]
             if others:
                 raise InputError(f"--out {path} holds no run to resume (it has {others[0]}): give the folder of a run.")

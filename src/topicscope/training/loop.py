@@ -41,7 +41,7 @@ from topicscope.training.machine import torch_threads, with_threads
 from topicscope.training.optimizers import Optimizer
 from topicscope.training.record import ROTATION_STEPS, Recorder, norms
 from topicscope.training.reference import reference
-from topicscope.training.schedule import has_regular_row, has_row, learning_rate, measured_steps, validates
+from topicscope.training.schedule import has_regular_row, has_row, learning_rate, validates
 from topicscope.work import Report
 
 logger = logging.getLogger(__name__)
@@ -162,7 +162,6 @@ class Trainer:
         self._diverged: list[str] = []
         # W^V at earlier steps that a later row's rotation compares with.
         self._history: dict[int, Tensor] = {}
-        self._measured = measured_steps(self.training.steps, getattr(self.training, "measures", 0))
         self._chunk, self._batches = -1, list[Any]()
         self._tokens = 0.0
         self._validation: Any = None
@@ -227,7 +226,7 @@ class Trainer:
                 raise StoppedTraining(f"stopped at step {self.step}, which is saved: {again} resumes there.")
             self._observe()
             spent = time.perf_counter() - began
-            if has_row(training, self.step, self._measured):
+            if has_row(training, self.step):
                 self._log(numbers)
                 if watching.rows:
                     watching.rows(self.recorded)
@@ -270,7 +269,7 @@ class Trainer:
         if self.step in self.engine.frame_steps:
             self._recorder.add_frame(self.step, self.engine.frame(), self._going)
         later = self.step + ROTATION_STEPS
-        if has_row(self.training, later, self._measured) or has_regular_row(self.training, later):
+        if has_row(self.training, later) or has_regular_row(self.training, later):
             self._history[self.step] = self.engine.weights["value"].detach().clone()
         self._history.pop(self.step - ROTATION_STEPS - 1, None)
 

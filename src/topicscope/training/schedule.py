@@ -49,10 +49,9 @@ def validates(training: AnyTraining, step: int) -> bool:
     return training.validate_every > 0 and (step % training.validate_every == 0 or step == training.steps)
 
 
-def has_row(training: AnyTraining, step: int, measured: frozenset[int]) -> bool:
-    """Whether a step has a row of metrics: at regular steps, where something more is measured, and at the last one."""
-    within = 0 <= step <= training.steps
-    return within and (has_regular_row(training, step) or step == training.steps or step in measured)
+def has_row(training: AnyTraining, step: int) -> bool:
+    """Whether a step has a row of metrics: regular steps and the last one."""
+    return 0 <= step <= training.steps and (has_regular_row(training, step) or step == training.steps)
 
 
 def has_regular_row(training: AnyTraining, step: int) -> bool:
@@ -83,15 +82,3 @@ def snapshot_steps(steps: int, count: int) -> frozenset[int]:
     early = np.geomspace(1, steps, num=count - count // 2).round().astype(int)
     # The last is among the even ones; geomspace would put it at its beginning if it is the only one.
     return frozenset({0, *early.tolist()[:-1], *even.tolist()})
-
-
-def measured_steps(steps: int, count: int) -> frozenset[int]:
-    """Step 0 and at most ``count`` − 1 more, spaced logarithmically up to the last.
-
-    If ``count`` is 1, it is the last step alone.
-    """
-    if count < 2:
-        return frozenset({steps} if count else ())
-    spaced = np.geomspace(1, steps, num=count - 1).round().astype(int)
-    # The last is included even if it is the only one, which geomspace would put at its beginning.
-    return frozenset({0, *spaced.tolist()[:-1], steps})

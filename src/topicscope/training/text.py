@@ -6,7 +6,7 @@ folder, which ``AutoModelForMaskedLM`` and ``topicscope probe`` load.
 
 import logging
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -43,16 +43,12 @@ from topicscope.training.loop import UNWATCHED, Trainer, Watching, empty_run
 from topicscope.training.machine import check_memory, find_device, out_of_memory_said, torch_threads, with_threads
 from topicscope.training.optimizers import Gradients
 from topicscope.training.record import Numbers, head_norms, norms
-from topicscope.training.schedule import measured_steps
 from topicscope.work import Report
 
 logger = logging.getLogger(__name__)
 
 # Corpora up to this size on disk (compressed or not) are read once and kept; larger ones are read for each pass.
 KEPT_BYTES = 32_000_000
-
-# The topic structure of the current weights, by name; passed in, since training knows nothing about topics.
-Measure = Callable[[Encoder], dict[str, Float[np.ndarray, "..."]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,13 +184,12 @@ class TextEngine(Engine):
         text: Text,
         *,
         device: torch.device | None = None,
-        measure: Measure | None = None,
         attention_passages: int = 0,
     ) -> None:
         """At every row attention is compared with uniform attention on ``attention_passages`` passages."""
         self.settings: TextSettings = settings
         self.training, self.seeds = settings.training, [settings.seed]
-        self.text, self.measure = text, measure
+        self.text = text
         self.device = device or torch.device("cpu")
         self.streams = [PassageStream(settings, text)]
         vocabulary = text.specials.vocabulary
@@ -207,7 +202,6 @@ class TextEngine(Engine):
         self._parameters = dict(self.encoder.named_parameters())
         self.weights = {name: weight.detach()[None] for name, weight in self._parameters.items()}
         self.trained = list(self.weights)
-        self._measured = measured_steps(self.training.steps, self.training.measures)
         self._gradients: Gradients = {}
         self._distances = AttentionDistances(settings, text, attention_passages) if attention_passages else None
 
@@ -240,14 +234,12 @@ class TextEngine(Engine):
         return self._gradients
 
     def recorded(self, step: int) -> Numbers:
-        """Norms of each head and of the gradients; topic structure and attention's distances if they are measured."""
+        """Norms of each head and of the gradients, and attention's distances if they are measured."""
         heads = self.settings.model.heads
         numbers = {f"head_norm/{name}": head_norms(self.weights[name], heads) for name in ATTENTION}
         numbers |= norms(self._gradients, "gradient_norm")
         if self._distances:
             numbers |= {f"attention/{name}": own[None] for name, own in self._distances.measure(self.encoder).items()}
-        if self.measure and step in self._measured:
-            numbers |= {f"topics/{name}": own[None] for name, own in self.measure(self.encoder).items()}
         return numbers
 
     def _packed(self, passages: MaskedDocuments) -> list[PackedBatch]:
@@ -259,24 +251,18 @@ class TextEngine(Engine):
         return [batch.to(self.device) for batch in batches]
 
 
-# Returns the function that measures topic structure, once the passages are there; called only if it is needed.
-Measuring = Callable[[PreparedText, TextSettings], Measure]
-
-
 def train_on_text(
     settings: TextSettings,
     out: Path,
     *,
     resume: bool = False,
     device: Device = "auto",
-    measuring: Measuring | None = None,
     watching: Watching = UNWATCHED,
 ) -> RunFolder:
     """Train an encoder on a corpus into a new folder, or resume the run in it.
 
-    The corpus must be read first; the folder is left as it was if something is wrong. ``measuring`` returns the
-    function that measures topic structure at ``training.measures`` steps. At the end a Hugging Face folder is saved, if
-    the architecture is BERT's.
+    The corpus must be read first; the folder is left as it was if something is wrong. At the end a Hugging Face folder
+    is saved, if the architecture is BERT's.
     """
     folder, place = RunFolder(out), find_device(device)
     settings, seeds = with_absolute_paths(with_threads(settings)), [settings.seed]
@@ -297,10 +283,9 @@ def train_on_text(
         prepared = prepare_text(settings.data, folder.path, report=watching.report)
         facts["passages"] = prepared.passages.digest
         folder.settings_to_train(settings, seeds, resume=True, facts=facts)
-        measure = measuring(prepared, settings) if measuring and settings.training.measures else None
         specials = prepared.text.specials
         with out_of_memory_said(settings, specials.vocabulary):
-            engine = TextEngine(settings, prepared.text, device=place, measure=measure)
+            engine = TextEngine(settings, prepared.text, device=place)
             trainer = Trainer(engine, folder)
         folder.create(settings)
         folder.describe(seeds, settings.training.threads, facts)

@@ -6,9 +6,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from topicscope.measure.blocks import centred_columns
-from topicscope.measure.run import together
 from topicscope.papers.claim import Results
-from topicscope.papers.topic_structure import language, on_text, trained
+from topicscope.papers.topic_structure import language, trained
 from topicscope.papers.topic_structure.exact import gain, paper_moments
 from topicscope.papers.topic_structure.experiments import (
     BERT,
@@ -358,23 +357,6 @@ def figure5(results: Results) -> Figure:
         curves[name] = (run.steps, metrics)
     return figures.layer_trajectories(
         curves, title="Figure 5: two stages in each layer, on Wikipedia; one line per run"
-    )
-
-
-def emergence(results: Results) -> Figure:
-    """Loss, ‖W^V‖ and log-ratios over steps."""
-    run = together(list(results.values()))
-    measured, by_layer = on_text.log_ratios(run, "attention-by-layer")
-    return figures.structure_over_steps(
-        run.steps,
-        run.metrics["loss"],
-        run.metrics["norm/value"],
-        measured,
-        {structure: on_text.log_ratios(run, structure)[1] for structure in on_text.STRUCTURES},
-        by_layer,
-        half_ways={structure: on_text.half_ways(run, structure) for structure in on_text.STRUCTURES},
-        layer_half_ways=on_text.half_ways(run, "attention-by-layer"),
-        title="When topic structure appears in training on Wikipedia",
     )
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from topicscope.papers.needs import Experiment, Need, Preset, Probing, Seeds, TextExperiment
 from topicscope.settings import Data, Masking, Model, Part, Settings, Training
-from topicscope.settings.text import Encoder, TextData, TextSettings, TextTopics, TextTraining
+from topicscope.settings.text import Encoder, TextData, TextSettings, TextTraining
 from topicscope.settings.training import Loss, Optimizer, Schedule
 from topicscope.synthetic.topics import equal_topics
 
@@ -570,21 +570,14 @@ TEXT_CELLS = (TEXT_WITNESS, (0.0001, 0.001), (0.001, 0.001), (0.0001, 0.02))
 MORE_TEXT_CELLS = ((0.0003, 0.001), (0.0001, 0.005), (0.0003, 0.005), (0.001, 0.02))
 # Seeds of the witness in either preset, and of every other setting.
 WITNESS_SEEDS, FULL_WITNESS_SEEDS, TEXT_SEEDS = 5, 10, 3
-# Topic structure appears after thousands of steps, for which the quick preset has no time; how the settings were chosen
-# is in docs/choices.md.
-EMERGENCE_STEPS, EMERGENCE_SEEDS = 6_000, 5
-TOO_SHORT = (
-    f"Topic structure appears after thousands of steps ({EMERGENCE_STEPS:,} are trained), for which the quick preset "
-    "has no time: run --preset paper."
-)
 
 
 def on_wikipedia(preset: Preset) -> list[TextExperiment]:
-    """Every setting of Figure 5's map, the witness first; then the long runs in which topic structure appears."""
+    """Every setting of Figure 5's map, the witness first."""
     full = preset.full
     steps, width, log_every = (1_000, 128, 5) if full else (FIGURE_5_STEPS, 64, 10)
     data = TextData(corpus=CORPUS, vocabulary=4_000 if full else 2_000, length=126 if full else 62)
-    fixed: dict[str, Any] = {"batch": 8, "threads": 1, "validate_every": 0, "checkpoint_every": 100, "measures": 0}
+    fixed: dict[str, Any] = {"batch": 8, "threads": 1, "validate_every": 0, "checkpoint_every": 100}
     cells = []
     for rate, scale in TEXT_CELLS + (MORE_TEXT_CELLS if full else ()):
         model = Encoder(layers=LAYERS, heads=HEADS, width=width, feed_forward=4 * width, attention_scale=scale)
@@ -598,28 +591,7 @@ def on_wikipedia(preset: Preset) -> list[TextExperiment]:
                 attention_passages=ATTENTION_PASSAGES,
             )
         )
-    long = TextTraining(
-        learning_rate=0.002,
-        steps=EMERGENCE_STEPS,
-        **fixed | {"batch": 4, "checkpoint_every": 200, "measures": 24, "log_every": 10},
-    )
-    emergence = TextSettings(
-        data=TextData(corpus=CORPUS, vocabulary=8_000, length=126),
-        model=Encoder(layers=LAYERS, heads=HEADS, width=64, feed_forward=64, positions="none", attention_scale=0.001),
-        training=long,
-        topics=TextTopics(count=50, words=20, passages=1_000),
-    )
-    # One per seed, so that seeds are trained at the same time.
-    return cells + [
-        TextExperiment(
-            name=f"emergence/{number}",
-            settings=emergence,
-            seeds=1,
-            skipped=number,
-            unavailable="" if full else TOO_SHORT,
-        )
-        for number in range(EMERGENCE_SEEDS)
-    ]
+    return cells
 
 
 # Tables 1, 2 and 5, Figure 3, §1 and §8.2: language models on wiki-sample.

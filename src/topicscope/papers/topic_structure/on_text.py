@@ -1,13 +1,10 @@
-"""What claims measure on runs on text: two stages in each layer (Figure 5), and when topic structure appears.
+"""What claims measure on runs on text: two stages in each layer (Figure 5).
 
 A layer's attention takes off as in Figure 4, when that of word queries is 0.05 from uniform. What W^V can gain alone
 has no meaning for one layer among four, so its norm stands for it, compared with the largest norm that it reaches until
 as long again has passed: a reference that depends neither on the run's length nor on the initial scale. Two thirds of
 that growth mean that ‖W^V‖ grows less than half as fast after the take-off as before it, so that it "already plateaus"
 (§5.1). A run that ends before has no such number, and then nothing is decided.
-
-A structure has appeared at the step at which its log-ratio (same- over different-topic average) is half of its final
-value. A run without structure in the end has no such step, and then nothing is decided.
 """
 
 from dataclasses import replace
@@ -15,14 +12,11 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Float, Int
 
-from topicscope.measure.run import Run, together
-from topicscope.measure.stages import TAKE_OFF, Stages, half_way, stages
-from topicscope.measure.uncertainty import Interval, student_interval
+from topicscope.measure.run import Run
+from topicscope.measure.stages import TAKE_OFF, Stages, stages
 from topicscope.papers.claim import Detail, Measurement, Results, exact, over_seeds
 from topicscope.papers.topic_structure.experiments import FIGURE_5_STEPS
 from topicscope.papers.topic_structure.trained import of_one_run, when_taken_off
-
-STRUCTURES = ("embedding", "attention")
 
 
 def layers_of(run: Run) -> int:
@@ -114,57 +108,3 @@ def turning_ratio(run: Run) -> Measurement:
             if np.isfinite(early).any() and np.isfinite(late).any():
                 ratios[seed, layer] = np.nanmean(early) / np.nanmean(late)
     return over_seeds(ratios.mean(axis=1))
-
-
-# When topic structure appears.
-
-
-def log_ratios(run: Run, structure: str) -> tuple[Int[np.ndarray, " measured"], Float[np.ndarray, "seed measured ..."]]:
-    """The steps at which topic structure was measured, and the log-ratios then."""
-    values: np.ndarray = run.metrics[f"topics/{structure}"]
-    there = np.isfinite(values.reshape(len(values), len(run.steps), -1)).any(axis=(0, 2))
-    return run.steps[there], values[:, there]
-
-
-def half_ways(run: Run, structure: str) -> Float[np.ndarray, "seed ..."]:
-    """Each seed's step at which a structure reaches half of its final log-ratio; NaN without structure in the end."""
-    steps, values = log_ratios(run, structure)
-    low = run.metrics[f"topics/{structure}/low"][:, -1]
-    flat, ends = values.reshape(len(values), len(steps), -1), low.reshape(len(values), -1)
-    ways = [
-        [half_way(steps, line, float(end)) for line, end in zip(seed.T, own, strict=True)]
-        for seed, own in zip(flat, ends, strict=True)
-    ]
-    return np.array(ways).reshape(low.shape)
-
-
-def embeddings_first(results: Results) -> Measurement:
-    """The step at which attention has half of its structure, minus that of the embeddings."""
-    run = together(list(results.values()))
-    details: dict[str, Detail] = {}
-    for structure in STRUCTURES:
-        details |= _spread(f"{structure}_half_way", half_ways(run, structure))
-        details |= _spread(f"{structure}_final_log_ratio", log_ratios(run, structure)[1][:, -1])
-    return over_seeds(half_ways(run, "attention") - half_ways(run, "embedding"), **details)
-
-
-def lower_layers_first(results: Results) -> Measurement:
-    """The step at which the last layer's attention has half of its structure, minus that of the first layer's."""
-    run = together(list(results.values()))
-    ways, final = half_ways(run, "attention-by-layer"), log_ratios(run, "attention-by-layer")[1][:, -1]
-    details: dict[str, Detail] = {}
-    for layer, (steps, ratios) in enumerate(zip(ways.T, final.T, strict=True), start=1):
-        details |= _spread(f"layer_{layer}_half_way", steps) | _spread(f"layer_{layer}_final_log_ratio", ratios)
-    return over_seeds(ways[:, -1] - ways[:, 0], **details)
-
-
-def _spread(name: str, values: Float[np.ndarray, " seed"]) -> dict[str, Detail]:
-    """Mean and 95 % interval over the seeds that have a number, and how many have."""
-    there = values[np.isfinite(values)]
-    interval = student_interval(there) if len(there) else Interval(np.nan, np.nan, np.nan)
-    return {
-        name: interval.value,
-        f"{name}_low": interval.low,
-        f"{name}_high": interval.high,
-        f"{name}_runs": len(there),
-    }

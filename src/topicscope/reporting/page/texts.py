@@ -1,4 +1,4 @@
-"""A training run on text: loss, norms, rotation and gradients by layer, and topic structure, over steps."""
+"""A training run on text: loss, norms, rotation and gradients by layer, over steps."""
 
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from topicscope.measure.run import Run, read_run
 from topicscope.records import read_passages_file
 from topicscope.reporting.page.runs import CURVE_POINTS, Charts, done, evenly, note_unfinished
 from topicscope.reporting.page.store import Found
-from topicscope.reporting.palette import BLUE, COLOURS, GREY, ORANGE
+from topicscope.reporting.palette import BLUE, COLOURS, ORANGE
 from topicscope.settings.text import TextSettings
 from topicscope.store import Row
 
@@ -19,15 +19,6 @@ from topicscope.store import Row
 DASHES: tuple[list[int], ...] = ([], [6, 4], [2, 3], [9, 3, 2, 3])
 
 PARTS = {"key": "W^K", "query": "W^Q", "value": "W^V"}
-
-# What topic structure is measured in, and what a reader calls it.
-STRUCTURES = {
-    "embedding": "embedding layer's output (cosine)",
-    "embedding-matrix": "embedding matrix (cosine)",
-    "attention": "attention, mean of layers",
-}
-RATIO = "log (same topic / different topic)"
-DIFFERENCE = "same − different topic"
 
 
 def text_run(folder: Path, found: Found) -> Row | None:
@@ -43,7 +34,6 @@ def text_run(folder: Path, found: Found) -> Row | None:
     charts = Charts(found.store)
     _loss(run, charts)
     _layers(run, charts)
-    _structure(run, charts)
     return {
         "name": str(folder),
         "title": f"{folder.name}: trained on {run.settings.data.corpus}",
@@ -65,31 +55,14 @@ def text_run(folder: Path, found: Found) -> Row | None:
 
 
 def _line(
-    charts: Charts,
-    run: Run,
-    name: str,
-    colour: str,
-    *values: Float[np.ndarray, " row"],
-    gaps: bool = False,
-    **more: Any,
+    charts: Charts, run: Run, name: str, colour: str, values: Float[np.ndarray, " row"], **more: Any
 ) -> list[Row]:
-    """A line through numbers by step, perhaps with the ends of their intervals; none if there are no numbers at all.
-
-    A gap shows where topic structure was measured and this number is not defined.
-    """
-    finite = np.isfinite(np.array(values)).any(axis=0)
-    if not finite.any():
+    """A line through numbers by step; none if there are no numbers at all."""
+    there = np.flatnonzero(np.isfinite(values))
+    if not len(there):
         return []
-    measured = [np.isfinite(of[0]).reshape(len(finite), -1).any(axis=1) for of in _topics(run)] if gaps else [finite]
-    there = np.flatnonzero(np.any(measured, axis=0))
     kept = there[evenly(len(there), CURVE_POINTS)]
-    first, *ends = (own[kept] for own in values)
-    low_high = zip(("low", "high"), (charts.store.numbers(end[None]) for end in ends), strict=False)
-    return [charts.line(name, charts.store.numbers(run.steps[kept]), first, colour, **more) | dict(low_high)]
-
-
-def _topics(run: Run) -> list[Float[np.ndarray, "seed row ..."]]:
-    return [values for name, values in run.metrics.items() if name.startswith("topics/")]
+    return [charts.line(name, charts.store.numbers(run.steps[kept]), values[kept], colour, **more)]
 
 
 def _loss(run: Run, charts: Charts) -> None:
@@ -118,31 +91,3 @@ def _layers(run: Run, charts: Charts) -> None:
     for part, matrix in PARTS.items():
         title, lines = f"Norm of the gradient of {matrix} by layer", _by_layer(charts, run, f"gradient_norm/{part}")
         charts.add(f"gradient-{part}", title, "Frobenius norm", lines, log=True)
-
-
-def _structure(run: Run, charts: Charts) -> None:
-    """Log-ratios with intervals, the difference of each measure that lacks a ratio somewhere, and layers."""
-    known = {name: label for name, label in STRUCTURES.items() if f"topics/{name}" in run.metrics}
-
-    def values(name: str, *ends: str) -> list[Float[np.ndarray, " row"]]:
-        return [run.metrics[f"topics/{name}{end}"][0] for end in ends]
-
-    ratios = {
-        name: _line(charts, run, label, colour, *values(name, "", "/low", "/high"), gaps=True)
-        for (name, label), colour in zip(known.items(), COLOURS, strict=False)
-    }
-    text = "With 95 % intervals; 0 means no topic structure."
-    charts.add("structure", "Topic structure", RATIO, [line for lines in ratios.values() for line in lines], text=text)
-    for name, label in known.items():
-        ratio, *difference = values(name, "", "/difference", "/difference-low", "/difference-high")
-        measured = np.isfinite(difference[0])
-        missing = int((measured & ~np.isfinite(ratio)).sum())
-        if missing:
-            text = f"With 95 % intervals; {missing} of {int(measured.sum())} steps have no ratio to show."
-            title = f"Topic structure as a difference: {label}"
-            line = _line(charts, run, label, BLUE, *difference)
-            charts.add(f"difference-{name}", title, DIFFERENCE, line, text=text)
-    layers, mean = _by_layer(charts, run, "topics/attention-by-layer"), ratios.get("attention")
-    if layers and mean:
-        lines = [*layers, mean[0] | {"name": "mean", "colour": GREY}]
-        charts.add("structure-layers", "Topic structure in attention, by layer", RATIO, lines)
