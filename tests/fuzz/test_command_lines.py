@@ -122,12 +122,14 @@ def without(words: list[str], name: str) -> list[str]:
 
 
 def check_lines(cases: int, material: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(**options: object) -> None:
+    def refused(*arguments: object, **options: object) -> None:
         from topicscope.errors import InputError
 
         raise InputError("it takes too long here.")
 
-    monkeypatch.setattr("topicscope.commands.demo.demo", refused)
+    # What trains or probes takes minutes: its options are read, and no more.
+    for name in ("demo.demo", "probe._probe", "reproduce.reproduce", "sweep.sweep", "train.train_into"):
+        monkeypatch.setattr(f"topicscope.commands.{name}", refused)
 
     options = {command: sorted(options_of(command) - LEFT_OUT) for command in COMMANDS}
 
