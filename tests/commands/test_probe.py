@@ -65,8 +65,8 @@ def test_rows_tables_figures_and_the_page_have_what_the_design_says(finished: Pa
     assert set(heads[0]) >= {"layer", "p", "p_single", "q", "distance_matched_ratio", "sink", "examples"}
     assert (finished / "probe.tex").read_text().startswith("% Written by topicscope probe")
     names = {path.name for path in (finished / "figures").iterdir()}
-    assert {f"{name}.svg" for name in ("ratios-one-matrix", "heads-0.1", "words", "topic-map", "sink")} <= names
-    assert "checkpoints.svg" not in names
+    assert {f"{name}.svg" for name in ("ratios-one", "heads", "words", "topic-map", "depth")} <= names
+    assert "checkpoints-1.svg" not in names
     # The same words of the same topics for all three models.
     mapped = table(finished / "figures" / "topic-map.csv")
     assert len({row["panel"] for row in mapped}) == 3

@@ -4,11 +4,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
-from support.probes import NINE, fabricated
+from support.probes import fabricated
 from support.runs import PAPER, STEPS, untrained
 from support.text_runs import made_up as made_up_on_text
 from topicscope.measure.run import Run
@@ -68,15 +67,6 @@ def test_the_map_has_a_cell_for_each_setting_and_the_step_of_its_take_off(result
     drawn = drawings.figure4_map({name: results[name] for name in names})
     texts = [text.get_text() for axes in drawn.axes for text in axes.texts]
     assert sum("500" in text for text in texts) == len(names)
-
-
-def test_words_that_differ_are_not_drawn_beside_each_other() -> None:
-    first = fabricated(1.5)
-    turned = msgspec.structs.replace(first.maps[0], words=NINE[::-1])
-    other = msgspec.structs.replace(fabricated(1.5, model="other"), maps=[turned])
-    titles = [axes.get_title() for axes in drawings.figure3({"a": first, "b": other}).axes]
-    assert any("minilm" in title for title in titles)
-    assert not any("other" in title for title in titles)
 
 
 def test_documents_and_masks_have_names_for_readers() -> None:

@@ -16,8 +16,7 @@ from topicscope.papers.article import article
 from topicscope.papers.claim import Claim, not_run, over_seeds, record
 from topicscope.papers.registry import paper
 from topicscope.records import ClaimRecord, Level, Reference
-from topicscope.reporting.figures import save_figure
-from topicscope.reporting.figures.training import run_points
+from topicscope.reporting.figures import by_row, dots, save_figure
 from topicscope.settings import Data, Model, Part, Settings, Training
 from topicscope.settings.toml import dump_settings
 from topicscope.store import struct_text
@@ -101,6 +100,11 @@ def write_records(folder: Path, records: list[ClaimRecord]) -> None:
     (folder / "article.json").write_bytes(struct_text([article(paper(), records)]))
 
 
+def draw(stem: Path, name: str) -> None:
+    numbers = {"contrast": [by_row({0: np.array([1.0, 1.1, 1.2]), 1: np.array([0.5])})]}
+    save_figure(dots("Figure 2", ["squared loss", name], numbers), stem)
+
+
 def write_claims(folder: Path, *, statement: str = NASTY) -> Path:
     """Three claims: one holds, one fails, one was not run; a figure for two."""
     (folder / "figures").mkdir(parents=True)
@@ -111,8 +115,7 @@ def write_claims(folder: Path, *, statement: str = NASTY) -> Path:
     ]
     write_records(folder, records)
     (folder / "settings.json").write_text(json.dumps({"preset": "quick", "seeds": 3, "seed": 0}))
-    points = {"contrast": ({"squared loss": np.array([1.0, 1.1, 1.2]), statement: np.array([0.5])}, {"end": 0.25})}
-    save_figure(run_points(points, title="Figure 2"), folder / "figures" / "figure2")
+    draw(folder / "figures" / "figure2", statement)
     return folder
 
 
@@ -208,9 +211,8 @@ def write_article(folder: Path) -> Path:
         msgspec.structs.replace(made_claim("figure4/loss-decides", "Figure 4", 0.6, "other"), verdict="undecided"),
     ]
     write_records(folder, records)
-    points = {"contrast": ({"squared loss": np.array([1.0, 1.1, 1.2])}, {"end": 0.25})}
     for name in ("figure2", "other"):
-        save_figure(run_points(points, title="W^V"), folder / "figures" / name)
+        draw(folder / "figures" / name, "W^V")
     save_view(folder / "runs" / "figure2" / "squared-adam", with_theory())
     save_view(folder / "runs" / "figure4" / "squared" / "adam" / "scale-0.001", two_stages())
     return folder

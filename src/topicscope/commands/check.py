@@ -158,8 +158,7 @@ def _check(path: Path, options: Options) -> Check:
 
 def _write(results: Sequence[Check], out: Path) -> list[Path]:
     """The numbers, and each matrix drawn beside the optima, on one scale, and its difference from the exact one."""
-    from topicscope.reporting.figures import save_pictures
-    from topicscope.reporting.figures.training import heat_maps
+    from topicscope.reporting.figures import heat_maps, save_pictures
 
     out.mkdir(parents=True, exist_ok=True)
     paths = []

@@ -78,36 +78,27 @@ def landscape(
 
 def _write(grid: LandscapeGrid, out: Path) -> None:
     from topicscope.reporting.figures import save_pictures
-    from topicscope.reporting.figures.landscape import FinitePanel, LandscapeData, landscape_figure
+    from topicscope.reporting.figures.landscape import Bounds, Surface, landscape_figure
 
     out.mkdir(parents=True, exist_ok=True)
     arrays = {"alpha": grid.weights, "beta": grid.weights, "loss": grid.loss, "weighted_average": grid.average}
-    panel, finite = None, grid.finite
+    optimum, finite = (grid.optimum.alpha, grid.optimum.beta), grid.finite
+    surfaces = [Surface("all masked positions", grid.weights, grid.loss, optimum)]
     if grid.word_loss is not None:
         arrays["loss_without_mask_queries"] = grid.word_loss
+        surfaces.append(Surface("without [MASK] queries", grid.weights, grid.word_loss, None))
     if finite is not None:
         arrays |= {"finite_weights": finite.weights, "finite_loss": finite.loss}
         best = finite.optima["assumption_2"].weights
         title = f"documents of {finite.length[0]} to {finite.length[1]} words"
-        panel = FinitePanel(title, finite.weights, finite.loss, (best["alpha"], best["beta"]))
-    numbers, s = io.BytesIO(), grid.setting
+        surfaces.append(Surface(title, finite.weights, finite.loss, (best["alpha"], best["beta"])))
+    numbers, s, bounds = io.BytesIO(), grid.setting, grid.theorem3
     np.savez_compressed(numbers, allow_pickle=False, **arrays)
     write_atomically(out / "landscape.npz", numbers.getvalue())
-    data = LandscapeData(
-        alpha=grid.weights,
-        beta=grid.weights,
-        loss=grid.loss,
-        word_loss=grid.word_loss,
-        average=grid.average,
-        optimum=(grid.optimum.alpha, grid.optimum.beta),
-        attained=grid.optimum.attained,
-        low=grid.theorem3.low,
-        high=grid.theorem3.high,
-        limit=grid.theorem3.limit,
-        title=f"{grid.value} $W^V$, T = {s.topics}, τ = {s.per_document}, v = {s.words}",
-        finite=panel,
-    )
-    save_pictures(landscape_figure(data), out / "landscape", dpi=200)
+    title = f"{grid.value} $W^V$, T = {s.topics}, τ = {s.per_document}, v = {s.words}"
+    limits = Bounds(s.words, bounds.low, bounds.high, bounds.limit)
+    figure = landscape_figure(title, surfaces, limits, attained=grid.optimum.attained)
+    save_pictures(figure, out / "landscape")
     write_atomically(out / "landscape.json", as_json(grid))
 
 

@@ -7,7 +7,6 @@ same table.
 
 import dataclasses
 import hashlib
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -191,25 +190,18 @@ def holds_sweep(sweep: Sweep, out: Path, *, resume: bool) -> bool:
 
 
 def _draw(sweep: Sweep, result: SweepResult) -> list[Path]:
-    """Figures of the measures that have several numbers."""
+    """The figure of the measures that have several numbers."""
     from topicscope.reporting.figures import save_figure
-    from topicscope.reporting.figures.sweep import sweep_figures
+    from topicscope.reporting.figures.sweep import sweep_figure
 
-    # Figures that an earlier call drew go; all other files stay.
-    names = [f"by-{name}" for name in sweep.vary]
-    names += [f"map-{first}-{second}" for first, second in itertools.permutations(sweep.vary, 2)]
-    for name, kind in itertools.product(names, ("png", "svg", "csv")):
-        (result.out / "figures" / f"{name}.{kind}").unlink(missing_ok=True)
     # Attention that is not trained is what it was at the start.
     frozen = not any(ATTENTION_PARTS & set(point.settings.model.trained_parts) for point in sweep.points())
     usual = [name for name in DRAWN if not (frozen and name.startswith("attention_"))]
     rows = result.cells()
     measures = [name for name in usual if len({row[name] for row in rows} - {None}) > 1]
-    if not measures:
-        return []
+    figure = sweep_figure(rows, settings=list(sweep.vary), measures=measures)
     (result.out / "figures").mkdir(exist_ok=True)
-    figures = sweep_figures(rows, settings=list(sweep.vary), measures=measures)
-    return [path for name, figure in figures.items() for path in save_figure(figure, result.out / "figures" / name)]
+    return save_figure(figure, result.out / "figures" / "sweep") if figure else []
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -149,8 +149,7 @@ def theory(
 
 def _write(result: Theory, out: Path) -> None:
     """The numbers, the matrices and their picture."""
-    from topicscope.reporting.figures import save_pictures
-    from topicscope.reporting.figures.training import heat_maps
+    from topicscope.reporting.figures import heat_maps, save_pictures
 
     out.mkdir(parents=True, exist_ok=True)
     setting = result.setting

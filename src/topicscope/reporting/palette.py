@@ -7,6 +7,7 @@ import json
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#8C6D00", "#3A96CC")
 BLUE, ORANGE, GREEN, PURPLE, OCHRE, SKY = COLOURS
 GREY = "#737373"
+PALETTE = (*COLOURS, "#000000")
 
 # Pairs of words, whatever is shown of them: W^V, attention, embeddings.
 CLASSES = {"same word": ORANGE, "same topic": BLUE, "different topic": GREEN, "[MASK]": PURPLE}

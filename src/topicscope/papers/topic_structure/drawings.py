@@ -1,11 +1,14 @@
 """The figures of claims.toml: from results by name to what ``reporting.figures`` draws."""
 
+from collections.abc import Mapping
+from itertools import cycle
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from topicscope.measure.blocks import centred_columns
+from topicscope.measure.run import Run
 from topicscope.papers.claim import Results
 from topicscope.papers.topic_structure import language, trained
 from topicscope.papers.topic_structure.exact import gain, paper_moments
@@ -21,13 +24,16 @@ from topicscope.papers.topic_structure.experiments import (
     SADDLE_SGD,
 )
 from topicscope.records import AttentionComparison, Comparison, PredictedStages, ProbeRow
-from topicscope.reporting.figures import probe as probe_figures
-from topicscope.reporting.figures import training as figures
+from topicscope.reporting import figures
+from topicscope.reporting.figures import Cells, Panel, Series
+from topicscope.reporting.figures.probe import head_maps, ratio_table, word_maps
+from topicscope.reporting.palette import BLUE, CLASSES, GREEN, GREY, ORANGE, PALETTE
 from topicscope.settings import Settings
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.dynamics import gradient_ratio
 from topicscope.theory.finite_documents import finite_optimum
 
+ROTATION = "rotation of W^V\nin 10 steps"
 LOSS_WORDS = {"cross_entropy": "cross-entropy", "squared": "squared loss"}
 OPTIMIZER_WORDS = {"sgd": "SGD", "adam": "Adam"}
 # Uniform attention between two positions, at the average length.
@@ -127,18 +133,19 @@ def losses(results: Results) -> Figure:
         "losses": "attention, one-hot words",
         "figure10": "W^V, uniform attention",
     }
-    panels = {
-        f"held-out {LOSS_WORDS[loss]}": (
-            {
-                models[name.split("/")[0]]: run.final["held_out_loss"]
-                for name, run in results.items()
-                if run.settings.training.loss == loss
-            },
-            levels(loss),
-        )
-        for loss in LOSSES
-    }
-    return figures.run_points(panels, title="§2, §4, §5.2: what training a part alone costs (Adam)")
+    named = {name: models[name.split("/")[0]] for name in results}
+    return _held_out(results, named, title="§2, §4, §5.2: what training a part alone costs (Adam)")
+
+
+def _held_out(results: Results, named: Mapping[str, str], *, title: str) -> Figure:
+    """Held-out losses, a panel per loss, each run's row by its result's name."""
+    rows, numbers = list(dict.fromkeys(named.values())), {}
+    for loss in LOSSES:
+        own = {name: run for name, run in results.items() if run.settings.training.loss == loss}
+        values = {rows.index(named[name]): run.final["held_out_loss"] for name, run in own.items()}
+        numbers[f"held-out {LOSS_WORDS[loss]}"] = [figures.by_row(values)]
+    lines = {label: levels(loss) for label, loss in zip(numbers, LOSSES, strict=True)}
+    return figures.dots(title, rows, numbers, levels=lines)
 
 
 def figure2(results: Results) -> Figure:
@@ -171,74 +178,117 @@ def figure10(results: Results) -> Figure:
 
 def figure4(results: Results) -> Figure:
     """Norms, attention and gain of the settings that claims look at, beside the reduced model's."""
-    columns, predicted = {}, {}
-    for run in results.values():
-        name = cell_words(run.settings)
-        theory = run.reference.stages if run.reference else PredictedStages()
-        names = {"key": "norm of W^K", "query": "norm of W^Q", "value": "norm of W^V"}
-        norms = {names[part]: values for part, values in theory.norms.items() if values}
-        predicted[name] = (theory.take_off, theory.steps, norms)
-        ends = [one.take_off for one in trained.stages_of(run) if one.take_off is not None]
-        curves = {
-            matrix: {
-                f"norm of {matrix}": trained.curve(run, f"norm/{part}"),
-                "its part that tells topics apart": trained.curve(run, f"modes/{part}-topics"),
-                "its column of [MASK]": trained.curve(run, f"modes/{part}-mask"),
-            }
-            for matrix, part in (("W^K", "key"), ("W^Q", "query"))
-        } | {
-            "norm of W^V": {"norm of W^V": trained.curve(run, "norm/value")},
-            figures.ROTATION_NAME: {figures.ROTATION_NAME: trained.curve(run, "rotation")},
-            "a: attention,\nfrom uniform": {
-                "word queries": trained.curve(run, "attention/words"),
-                "[MASK] queries": trained.curve(run, "attention/mask"),
-            },
-            "g: gain of W^V\nunder uniform attention": {"g": trained.curve(run, "uniform_gain")},
-        }
-        columns[name] = (run.steps, curves, ends)
+    columns = [_stages_of(run) for run in results.values()]
     title = "Figure 4: norms, attention and gain; one faint line per run, the reduced model's thin and black"
-    return figures.norm_trajectories(columns, title=title, predicted=predicted)
+    shown = [column[row] for row in range(len(columns[0])) for column in columns]
+    return figures.curves(title, shown, columns=len(columns), size=(4.2, 1.9), sharex="col")
+
+
+def _stages_of(run: Run) -> list[Panel]:
+    """A column of Figure 4: orange is where attention takes off, black where it was predicted to."""
+    theory = run.reference.stages if run.reference else PredictedStages()
+    ends = [one.take_off for one in trained.stages_of(run) if one.take_off is not None]
+    marks = [(float(end), ORANGE) for end in ends]
+    state = "attention takes off (dashed)" if ends else "attention does not take off"
+    if theory.take_off is not None:
+        marks.append((theory.take_off, "black"))
+        state += f", predicted at {theory.take_off:,.0f} (black)"
+    norms = {
+        f"norm of {matrix}": {
+            f"norm of {matrix}": f"norm/{part}",
+            **({"its part that tells topics apart": f"modes/{part}-topics"} if part != "value" else {}),
+            **({"its column of [MASK]": f"modes/{part}-mask"} if part != "value" else {}),
+        }
+        for matrix, part in (("W^K", "key"), ("W^Q", "query"), ("W^V", "value"))
+    }
+    rows = norms | {
+        ROTATION: {ROTATION: "rotation"},
+        "a: attention,\nfrom uniform": {"word queries": "attention/words", "[MASK] queries": "attention/mask"},
+        "g: gain of W^V\nunder uniform attention": {"g": "uniform_gain"},
+    }
+    column = list[Panel]()
+    for label, curves in rows.items():
+        series = [
+            Series(x=run.steps, y=trained.curve(run, metric), label=name, colour=colour)
+            for (name, metric), colour in zip(curves.items(), (BLUE, GREEN, GREY), strict=False)
+        ]
+        part = next(iter(curves.values())).removeprefix("norm/")
+        if values := theory.norms.get(part):
+            thin = {"linewidth": 0.8}
+            series.append(Series(x=theory.steps, y=values, label="the reduced model", colour="black", style=thin))
+        title = "" if column else f"{cell_words(trained.settings_of(run))}\n{state}"
+        x = "step" if len(column) == len(rows) - 1 else ""
+        log = "y" if label == ROTATION else ""
+        column.append(Panel(series=series, title=title, x=x, y=label, marks=marks, log=log, from_zero=not log))
+    return column
 
 
 def figure4_map(results: Results) -> Figure:
     """Which settings are two-stage, when attention takes off, and what W^V has gained by then."""
-    panels: dict[str, dict[tuple[str, str], tuple[float, float, float]]] = {}
+    panels: dict[str, dict[tuple[str, str], tuple[float, str]]] = {}
     for run in results.values():
         taken_off = [one for one in trained.stages_of(run) if one.take_off is not None]
         numbers = [(one.two, one.take_off, one.gain) for one in taken_off]
         share, when, gained = np.mean(np.array(numbers, dtype=float), axis=0).tolist() if numbers else [np.nan] * 3
+        text = f"step {when:.0f}\n{100 * gained:.0f} % gained" if numbers else "does not\ntake off"
         cell = stepping(run.settings), f"{run.settings.model.value.scale:g}"
-        panels.setdefault(LOSS_WORDS[run.settings.training.loss], {})[cell] = (share, when, gained)
-    title = "Figure 4's map: when attention takes off, and what W^V has gained by then"
-    return figures.stage_map(panels, title=title)
+        panels.setdefault(LOSS_WORDS[run.settings.training.loss], {})[cell] = (share, text)
+    tables = []
+    for name, found in panels.items():
+        rows, columns = (list(dict.fromkeys(place[axis] for place in found)) for axis in (0, 1))
+        own = [found[row, column] for row in rows for column in columns]
+        shares = np.array([share for share, _ in own]).reshape(len(rows), len(columns))
+        tables.append(Cells(values=shares, rows=rows, columns=columns, title=name, texts=[text for _, text in own]))
+    title = (
+        "Figure 4's map: when attention takes off, and what W^V has gained by then\n"
+        "dark: all runs are two-stage; grey: attention has not taken off when the run ends"
+    )
+    # Below the darkest blue, so that text stays readable.
+    return figures.cells(title, tables, x="initial scale", scale=(0.0, 1.6), colours="Blues", cell=(1.15, 0.62))
 
 
 def figure4_predicted(results: Results) -> Figure:
-    """Predicted against measured take-off and g."""
+    """Predicted against measured take-off and g, beside a band of 15 %; a marker per loss and optimiser."""
     both = trained.predicted_and_measured(results)
-    settings = [results[name].settings for name in both]
-    take_off, gained = np.moveaxis(np.stack(list(both.values())), 2, 0)
-    return figures.predicted_against_measured(
-        {"step at which attention takes off": take_off, "g at take-off": gained},
-        [f"{LOSS_WORDS[each.training.loss]}, {each.training.optimizer}" for each in settings],
-        title="Figure 4's map, predicted before training: no constant is fitted",
-    )
+    names = [results[name].settings.training for name in both]
+    groups = np.array([f"{LOSS_WORDS[training.loss]}, {training.optimizer}" for training in names])
+    panels = []
+    for label, numbers in zip(
+        ("step at which attention takes off", "g at take-off"),
+        np.moveaxis(np.stack([*both.values()]), 2, 0),
+        strict=True,
+    ):
+        there = np.isfinite(numbers).all(axis=1)
+        ends = np.array([numbers[there].min(), numbers[there].max()]) if there.any() else np.ones(2)
+        band = Series(x=ends, y=ends, low=ends / 1.15, high=ends * 1.15, colour=GREY, style={"linewidth": 1.0})
+        series = [band]
+        for kind, colour, marker in zip(dict.fromkeys(groups), cycle((BLUE, ORANGE, GREEN, GREY)), cycle("osD^v<>")):
+            x, y = numbers[there & (groups == kind)].T[::-1]
+            style = {"marker": marker, "linestyle": "none", "markersize": 5, "alpha": 0.8}
+            series.append(Series(x=x, y=y, label=kind, colour=colour, style=style))
+        log = "xy" if ends[0] > 0 and ends[1] > 10 * ends[0] else ""
+        panels.append(Panel(series=series, x=f"measured {label}", y=f"predicted {label}", log=log))
+    return figures.curves("Figure 4's map, predicted before training: no constant is fitted", panels, size=(5.2, 4.4))
 
 
 def first_gradients(results: Results) -> Figure:
-    """Ratio of gradients at the start against the initial scale."""
-    measured: dict[str, dict[float, np.ndarray]] = {}
-    formula = {}
-    for run in results.values():
-        loss = run.settings.training.loss
-        measured.setdefault(LOSS_WORDS[loss], {})[run.settings.model.value.scale] = trained.measured_ratio(run)
-    for name, points in measured.items():
-        run = next(run for run in results.values() if LOSS_WORDS[run.settings.training.loss] == name)
-        scales, bags = np.geomspace(min(points), max(points), 20), trained.gradient_bags(run.settings)
-        ratios = [gradient_ratio(bags, run.settings.training.loss, float(scale)) for scale in scales]
-        formula[name] = (scales, np.array(ratios))
+    """‖∇W^V‖ over ‖∇W^K‖ at the start against the initial scale, a dot per run and the formula as a line."""
+    series = []
+    for loss, colour, marker in zip(LOSSES, (BLUE, ORANGE), "os", strict=True):
+        runs = [run for run in results.values() if run.settings.training.loss == loss]
+        measured = [trained.measured_ratio(run) for run in runs]
+        at = np.repeat([run.settings.model.value.scale for run in runs], [len(each) for each in measured])
+        scales, bags = np.geomspace(min(at), max(at), 20), trained.gradient_bags(runs[0].settings)
+        ratios = [gradient_ratio(bags, loss, float(scale)) for scale in scales]
+        style = {"marker": marker, "linestyle": "none", "alpha": 0.5, "markersize": 5}
+        name = LOSS_WORDS[loss]
+        series += [
+            Series(x=scales, y=ratios, label=f"{name}: formula", colour=colour, style={"linewidth": 1.2}),
+            Series(x=at, y=np.concatenate(measured), label=f"{name}: measured", colour=colour, style=style),
+        ]
     title = "§8.1: gradients at the start, measured and ‖E[r x̃⊤]‖/(κ s²)"
-    return figures.gradient_ratios(measured, formula, title=title)
+    panel = Panel(series=series, x="initial scale s", y="‖∇W^V‖ / ‖∇W^K‖ at the start", log="xy")
+    return figures.curves(title, [panel], size=(5.5, 3.8))
 
 
 def _schedule(name: str) -> str:
@@ -260,14 +310,10 @@ def schedules(results: Results) -> Figure:
 
 def schedules_loss(results: Results) -> Figure:
     """Held-out losses by schedule."""
-    panels = {}
-    for loss in LOSSES:
-        runs = {name: run for name, run in results.items() if run.settings.training.loss == loss}
-        held_out = {f"{_schedule(name)} training": run.final["held_out_loss"] for name, run in runs.items()}
-        panels[f"held-out {LOSS_WORDS[loss]}"] = (held_out, levels(loss))
     steps = results["figure10/joint/squared-adam"].settings.training.steps
+    named = {name: f"{_schedule(name)} training" for name in results}
     title = f"§8.1: attention on one-hot words by schedule ({steps:,} steps, Adam)"
-    return figures.run_points(panels, title=title)
+    return _held_out(results, named, title=title)
 
 
 def table3(results: Results) -> Figure:
@@ -278,7 +324,20 @@ def table3(results: Results) -> Figure:
         documents = "" if run.settings.data.sampler == "dirichlet" else ", τ = 2 documents"
         rows[f"{combination(run.settings)}\nW^V {value}{documents}"] = run.final["attention"][:, :3]
     title = "Table 3: average attention of word queries, by what key and query share"
-    return figures.attention_bars(rows, uniform=UNIFORM_ATTENTION, title=title)
+    return _attention(rows, title=title)
+
+
+def _attention(rows: Mapping[str, np.ndarray], *, title: str) -> Figure:
+    """Average attention × 100 by class of word pairs, a dot per run."""
+    label = "average attention of a pair of positions × 100"
+    series = [
+        figures.by_row(
+            {row: 100 * values[:, at] for row, values in enumerate(rows.values())}, label=kind, colour=colour
+        )
+        for at, (kind, colour) in enumerate(list(CLASSES.items())[:3])
+    ]
+    levels = {label: {"uniform attention": 100 * UNIFORM_ATTENTION}}
+    return figures.dots(title, list(rows), {label: series}, levels=levels, size=(9.0, 0.42))
 
 
 def robustness(results: Results) -> Figure:
@@ -289,19 +348,13 @@ def robustness(results: Results) -> Figure:
         for name, run in results.items()
     }
     seen = trained.blocks(runs, centred=True)
-    return figures.run_points(
-        {
-            "blocks of W^V, in standard\ndeviations of the background": (
-                {words: np.array(seen[words].values) for words in runs},
-                {"the rule's end": 1.0},
-            ),
-            "attention, ((v − 1)α̂ + β̂)/v": (
-                {words: trained.topic_averages(run) for words, run in runs.items()},
-                {"the rule's end": 1.05},
-            ),
-        },
-        title="§2.3: the main conclusions under other documents",
-    )
+    blocks, average = "blocks of W^V, in standard\ndeviations of the background", "attention, ((v − 1)α̂ + β̂)/v"
+    numbers = {
+        blocks: [figures.by_row({row: np.array(seen[words].values) for row, words in enumerate(runs)})],
+        average: [figures.by_row({row: trained.topic_averages(run) for row, run in enumerate(runs.values())})],
+    }
+    ends = {blocks: {"the rule's end": 1.0}, average: {"the rule's end": 1.05}}
+    return figures.dots("§2.3: the main conclusions under other documents", list(runs), numbers, levels=ends)
 
 
 def robustness_embedding(results: Results) -> Figure:
@@ -318,7 +371,7 @@ def masking(results: Results) -> Figure:
         for name, run in results.items()
     }
     title = "Masking: average attention of word queries, W^V trained too (Adam)"
-    return figures.attention_bars(rows, uniform=UNIFORM_ATTENTION, title=title)
+    return _attention(rows, title=title)
 
 
 def as_released(results: Results) -> Figure:
@@ -348,16 +401,27 @@ def as_released(results: Results) -> Figure:
 
 def figure5(results: Results) -> Figure:
     """Norms, rotation and attention of every layer, a colour per setting."""
-    curves = {}
-    for run in results.values():
-        training, scale = run.settings.training, run.settings.model.attention_scale
-        metrics = {part: run.metrics[f"norm/{part}"] for part in ("key", "query", "value")}
-        metrics |= {"rotation": run.metrics["rotation"], "attention": run.metrics["attention/words"]}
-        name = f"Adam at {training.learning_rate:g}, W^K, W^Q, W^V from N(0, {scale:g}²)"
-        curves[name] = (run.steps, metrics)
-    return figures.layer_trajectories(
-        curves, title="Figure 5: two stages in each layer, on Wikipedia; one line per run"
-    )
+    parts = {
+        "norm/key": "‖W^K‖",
+        "norm/query": "‖W^Q‖",
+        "norm/value": "‖W^V‖",
+        "rotation": ROTATION,
+        "attention/words": "a: attention,\nfrom uniform",
+    }
+    layers = next(iter(results.values())).metrics["rotation"].shape[2]
+    shown = list[Panel]()
+    for metric, label in parts.items():
+        for layer in range(layers):
+            series = []
+            for run, colour in zip(results.values(), PALETTE, strict=False):
+                training, scale = run.settings.training, run.settings.model.attention_scale
+                name = f"Adam at {training.learning_rate:g}, W^K, W^Q, W^V from N(0, {scale:g}²)"
+                series.append(Series(x=run.steps, y=run.metrics[metric][:, :, layer], label=name, colour=colour))
+            title = "" if shown[layers - 1 :] else f"layer {layer + 1}"
+            x, y = "step" if metric == "attention/words" else "", "" if layer else label
+            shown.append(Panel(series=series, title=title, x=x, y=y, log="y"))
+    title = "Figure 5: two stages in each layer, on Wikipedia; one faint line per run"
+    return figures.curves(title, shown, columns=layers, size=(3.2, 2.35), sharex=True, sharey="row")
 
 
 def ratios(results: Results, *, assignment: str) -> Figure:
@@ -382,19 +446,16 @@ def ratios(results: Results, *, assignment: str) -> Figure:
     ]
     table, topics = ("Table 1", "one topic per word") if assignment == "one" else ("Table 5", "several topics per word")
     title = f"{table}: same over different topic on wiki-sample, {topics}"
-    return probe_figures.ratio_table(rows, title=title, reference=reference)
+    return ratio_table(rows, title=title, reference=reference)
 
 
 def heads(results: Results) -> Figure:
     """Every head's ratio."""
-    panels = {model: language.head_numbers(result) for model, result in language.probed(results).items()}
-    title = "Attention by head on wiki-sample, threshold 0.0005 (dots: p < 0.05, all heads together)"
-    return probe_figures.head_maps(panels, title=title)
+    rows = [language.row_of(result, FRACTIONS[0]) for result in language.probed(results).values()]
+    return head_maps(rows, title="Attention by head on wiki-sample, threshold 0.0005")
 
 
 def figure3(results: Results) -> Figure:
-    """Cosines of the nine words, for models whose tokenizers keep the same ones whole."""
+    """Cosines of the nine words, as far as a model's tokenizer keeps them whole."""
     maps = {model: result.maps[0] for model, result in language.probed(results).items()}
-    words = next(iter(maps.values())).words
-    shown = {model: np.array(own.cosine) for model, own in maps.items() if own.words == words}
-    return probe_figures.word_maps(shown, words, title="Figure 3: cosine of word embeddings (word-embedding matrix)")
+    return word_maps(maps, title="Figure 3: cosine of word embeddings (word-embedding matrix)")

@@ -296,27 +296,23 @@ def _document_loss(
 
 def draw(results: Results, *, value: str, topics: int, per_document: int) -> "Figure":
     """The loss over (α, β) around its minimum, for all queries and for word queries alone."""
-    from topicscope.reporting.figures.landscape import LandscapeData, landscape_figure
+    from topicscope.reporting.figures.landscape import Bounds, Surface, landscape_figure
 
     documents = InfiniteDocuments(topics=topics, per_document=per_document, words=SMALL.words)
     best, bounds = optimum(documents, value), theorem3(documents)
     weights = np.geomspace(LEAST_WEIGHT, BEYOND * max(best.alpha, best.beta), POINTS)
-    alpha, beta = weights[:, None], weights[None, :]
-    surface = landscape(documents, value)
-    data = LandscapeData(
-        alpha=weights,
-        beta=weights,
-        loss=surface.loss(alpha, beta),
-        word_loss=landscape(documents, value, mask_queries=False).loss(alpha, beta),
-        average=surface.weighted_average(alpha, beta),
-        optimum=(best.alpha, best.beta),
-        attained=best.attained,
-        low=bounds.low,
-        high=bounds.high,
-        limit=bounds.limit,
-        title=f"{value} $W^V$, {setting_words(documents)}, v = {documents.words}",
+    whole, words = (
+        landscape(documents, value, mask_queries=queries).loss(weights[:, None], weights[None, :])
+        for queries in (True, False)
     )
-    return landscape_figure(data)
+    # Only the whole loss has one optimum; without [MASK] queries it may be a line.
+    surfaces = [
+        Surface("all masked positions", weights, whole, (best.alpha, best.beta)),
+        Surface("without [MASK] queries", weights, words, None),
+    ]
+    title = f"{value} $W^V$, {setting_words(documents)}, v = {documents.words}"
+    limits = Bounds(documents.words, bounds.low, bounds.high, bounds.limit)
+    return landscape_figure(title, surfaces, limits, attained=best.attained)
 
 
 def landscape_grid(documents: InfiniteDocuments, value: str, points: int = PAGE_POINTS) -> LandscapeGrid:
