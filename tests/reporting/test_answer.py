@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
-from topicscope.records import Comparison, LayerAttention, PairedRow, ProbeRow
+from topicscope.records import Comparison, CorpusRow, LayerAttention, PairedRow, ProbeRow
 from topicscope.reporting import answer
-from topicscope.reporting.answer import answers, latex, paired, paired_answers, where_strongest
+from topicscope.reporting.answer import answers, latex, paired, paired_answers, probe_notes, where_strongest
 
 
 def contrast(ratio: float | None, low: float, high: float, p: float, auc_high: float = 0.7) -> dict[str, Any]:
@@ -174,8 +174,60 @@ def test_two_models_are_told_apart_by_the_paired_test_and_its_interval_together(
     assert paired_answers([], {}) == []
 
 
-def test_a_decoders_sink_is_said() -> None:
-    [said, _] = answers([row("a", YES, sink=[[0.2, 0.4], [0.6, 0.8]])])
-    assert "the first token takes 50% (20% to 80% by head) of later tokens' attention" in said
-    [said, _] = answers([row("a", YES, sink=None)])
-    assert "sink" not in said
+# Notes on the corpus.
+
+
+def about(tokenizer: str, **more: Any) -> CorpusRow:
+    """A row of corpus.json."""
+    empty: dict[str, Any] = {
+        "tokenizer": tokenizer,
+        "tokenizer_name": "bert",
+        "length": 126,
+        "source": "text.gz",
+        "articles": 1_200,
+        "passages": 3_400,
+        "measured": 1_700,
+        "problems": [],
+        "words": 50,
+        "words_left_out": [],
+        "words_without_attention": [],
+        "topic_quality": None,
+    }
+    return CorpusRow(**(empty | more))
+
+
+def grounded(model: str, tokenizer: str) -> ProbeRow:
+    """What a row of probe.json says of the model's ground."""
+    ground: dict[str, Any] = {"tokenizer": tokenizer, "length": 126}
+    return ProbeRow(model=model, revision="", assignment="one", embedding="matrix", **ground)
+
+
+def test_faults_of_the_corpus_and_the_quality_of_topics_are_sentences() -> None:
+    size = "text.gz: 1,200 articles, 3,400 passages; measured on 1,700."
+    full = about(
+        "a" * 20,
+        problems=["text.gz: 3 broken lines were left out."],
+        words_left_out=[f"word{place}" for place in range(22)],
+        words_without_attention=["toad"],
+        topic_quality={"c_npmi": 0.12345, "diversity": 0.9, "stability": None},
+    )
+    first, problem, words, absent, topics = probe_notes([full], [])
+    assert (first, problem) == (size, "text.gz: 3 broken lines were left out.")
+    assert words.startswith('own topics: the tokenizer of "bert" splits these words, which are left out (')
+    assert words.endswith("word19 and 2 more.")
+    assert absent.startswith("own topics: 1 of 50 words are in no passage that is measured")
+    assert absent.endswith(": toad.")
+    assert topics == "topics: c_npmi 0.123, diversity 0.900."
+    *_, weak = probe_notes([about("a" * 20, topic_quality={"c_npmi": -0.2})], [])
+    assert weak.startswith("topics: c_npmi -0.200. Topics may be weak: with c_npmi below 0, their likeliest words ")
+    # The control: what there is not has no note.
+    assert probe_notes([about("a" * 20)], []) == [size]
+
+
+def test_with_several_tokenizers_each_note_says_of_which_models_it_is() -> None:
+    rows = [grounded("bert", "a" * 20), grounded("gpt2", "b" * 20), grounded("bert-large", "a" * 20)]
+    one, other = probe_notes([about("a" * 20), about("b" * 20)], rows)
+    assert one.startswith("for bert and 1 more (tokenizer aaaaaaaa, passages of 126 tokens): text.gz: ")
+    assert other.startswith("for gpt2 (tokenizer bbbbbbbb, passages of 126 tokens): text.gz: ")
+    # The control: with one, all notes are of all models.
+    assert probe_notes([about("a" * 20)], rows)[0].startswith("text.gz: ")

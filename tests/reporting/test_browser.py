@@ -1,20 +1,16 @@
 """The page in a browser: no error and no request, keys alone, small screens, print, saved figures, and what moves."""
 
 import base64
-import csv
-import dataclasses
 import io
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from support.browser import Browser, browser, require_browser
-from support.page_material import NASTY, write_article, write_everything, write_runs
+from support.browser import Browser, require_browser
+from support.page_material import NASTY, write_article, write_everything
 from topicscope.commands.report import show
-from topicscope.measure.run import read_run, run_bytes
-from topicscope.reporting.page import page_html, write_report
+from topicscope.reporting.page import page_of, write_report
 
 # How many different colours, nearly equal ones counted once, each canvas shows: an empty one has none or its paper.
 COLOURS = """
@@ -93,19 +89,20 @@ def press(chromium: Browser, key: str) -> None:
     ActionChains(chromium.driver).send_keys(key).perform()
 
 
-def test_the_page_opens_without_error_or_request_and_its_slider_moves_every_panel(page: Path, tmp_path: Path) -> None:
-    with browser(tmp_path / "profile") as chromium:
-        chromium.open(page, width=390)
-        # Nothing else moves.
-        chromium.value("(PLAYERS['film-player'].play(), 0)")
-        chromium.value(OPEN_ALL)
-        assert still(chromium) == []
-        # Were the panels not drawn anew, they would be found out.
-        chromium.value("(() => { Panel.prototype.draw = () => {}; })()")
-        assert len(still(chromium)) >= 4
-        assert chromium.value("document.documentElement.scrollWidth") <= 390
-        assert chromium.console_errors() == []
-        assert chromium.requests() == []
+def test_the_page_opens_without_error_or_request_and_its_slider_moves_every_panel(
+    page: Path, chromium: Browser
+) -> None:
+    chromium.open(page, width=390)
+    # Nothing else moves.
+    chromium.value("(PLAYERS['film-player'].play(), 0)")
+    chromium.value(OPEN_ALL)
+    assert still(chromium) == []
+    # Were the panels not drawn anew, they would be found out.
+    chromium.value("(() => { Panel.prototype.draw = () => {}; })()")
+    assert len(still(chromium)) >= 4
+    assert chromium.value("document.documentElement.scrollWidth") <= 390
+    assert chromium.console_errors() == []
+    assert chromium.requests() == []
 
 
 @pytest.mark.slow
@@ -126,8 +123,7 @@ def test_a_page_that_asked_for_something_or_ran_another_script_would_be_found_ou
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [390, 1600])
+@pytest.mark.parametrize(("width", "dark"), [(390, True), (1600, False)])
 def test_nothing_is_wider_than_the_window_all_text_has_contrast_and_every_panel_is_drawn(
     page: Path, article: Path, chromium: Browser, width: int, dark: bool
 ) -> None:
@@ -156,7 +152,9 @@ def test_nothing_is_wider_than_the_window_all_text_has_contrast_and_every_panel_
 
 
 @pytest.mark.slow
-def test_keys_alone_reach_every_control_in_order_and_the_focus_is_seen(page: Path, chromium: Browser) -> None:
+def test_keys_alone_reach_every_control_in_order_move_the_slider_open_a_claim_and_sort(
+    page: Path, chromium: Browser
+) -> None:
     from selenium.webdriver.common.keys import Keys
 
     chromium.open(page)
@@ -187,13 +185,6 @@ def test_keys_alone_reach_every_control_in_order_and_the_focus_is_seen(page: Pat
         " && !each.closest('label') && !document.querySelector(`label[for=\"${each.id}\"]`)).length"
     )
     assert chromium.value(unnamed) == 0
-
-
-@pytest.mark.slow
-def test_keys_alone_move_the_slider_open_a_claim_and_sort(page: Path, chromium: Browser) -> None:
-    from selenium.webdriver.common.keys import Keys
-
-    chromium.open(page)
     chromium.value(OPEN_ALL)
     chromium.value("PLAYERS.runs.slider.focus()")
     place = chromium.value("PLAYERS.runs.place")
@@ -204,9 +195,7 @@ def test_keys_alone_move_the_slider_open_a_claim_and_sort(page: Path, chromium: 
     press(chromium, Keys.ENTER)
     chromium.wait("$('claim-0-0').checkVisibility()")
     column = "[...document.querySelectorAll('#sweep-0 tbody tr')].map((line) => line.cells[0].textContent)"
-    chromium.value(
-        "(document.querySelector('#sweep-0 details').open = true, document.querySelector('#sweep-0 th button').focus())"
-    )
+    chromium.value("document.querySelector('#sweep-0 th button').focus()")
     press(chromium, Keys.ENTER)
     press(chromium, Keys.ENTER)
     assert chromium.value(column) == ["0.1", "0.001", "0.001"]
@@ -270,7 +259,9 @@ def test_it_opens_on_theory_beside_training_and_plays_and_stages_stand_at_the_tr
 
 
 @pytest.mark.slow
-def test_runs_are_chosen_laid_over_each_other_and_shown_by_layer_and_seed(page: Path, chromium: Browser) -> None:
+def test_runs_are_chosen_laid_over_each_other_and_shown_by_layer_and_seed_and_one_without_snapshots_by_its_curves(
+    page: Path, chromium: Browser
+) -> None:
     chromium.open(page)
     chromium.value(OPEN_ALL)
     player = "PLAYERS.runs"
@@ -294,24 +285,16 @@ def test_runs_are_chosen_laid_over_each_other_and_shown_by_layer_and_seed(page: 
     assert chromium.value(titles) == ["W^V, layer 1", "W^V, layer 2"]
     change(chromium, f"{controls}.layer.input", 1)
     assert chromium.value(titles) == ["W^V, layer 2"]
-    assert chromium.console_errors() == []
-
-
-@pytest.mark.slow
-def test_without_snapshots_curves_are_played_and_there_is_no_empty_panel(chromium: Browser, tmp_path: Path) -> None:
-    run = write_runs(tmp_path / "runs", seeds=1) / "seed-0"
-    whole = read_run(run)
-    without = dataclasses.replace(whole, frames={}, frame_steps=whole.frame_steps[:0])
-    (run / "run.safetensors").write_bytes(run_bytes(without, weights=False))
-    chromium.open(write_report([run], tmp_path / "report.html"))
-    assert chromium.value("[PLAYERS['film-player'].maps.length, PLAYERS['film-player'].steps.length]") == [0, 7]
-    assert "no snapshots" in chromium.value("PLAYERS['film-player'].described.textContent")
+    change(chromium, f"{controls}.run.input", chromium.value("DATA.runs.findIndex((run) => !run.matrices.length)"))
+    assert chromium.value(f"[{player}.maps.length, {player}.steps.length]") == [0, 3]
     assert min(chromium.run(COLOURS).values()) >= 4
     assert chromium.console_errors() == []
 
 
 @pytest.mark.slow
-def test_figures_are_saved_as_pictures_on_white_numbers_and_drawings(page: Path, chromium: Browser) -> None:
+def test_figures_are_saved_as_pictures_on_white_numbers_and_drawings_and_printed_with_everything_open(
+    page: Path, chromium: Browser
+) -> None:
     from PIL import Image
 
     chromium.open(page, dark=True)
@@ -332,6 +315,18 @@ def test_figures_are_saved_as_pictures_on_white_numbers_and_drawings(page: Path,
     # A word of another's text is no formula for a spreadsheet, and no markup.
     assert chromium.value("csv([['=1+1', 2], ['-3', -3]])") == "'=1+1,2\n-3,-3\n"
     assert NASTY in chromium.value("document.querySelector('.claim').textContent")
+    chromium.value("(document.querySelectorAll('details').forEach((each) => { each.open = false; }), 0)")
+    printed = chromium.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": False})["data"]
+    assert base64.b64decode(printed).count(b"/Type /Page\n") >= 5
+    assert chromium.value("document.querySelector('.claim').open")
+    chromium.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": []})
+    # A sheet of paper cannot be scrolled.
+    chromium.resize(760)
+    chromium.wait("document.documentElement.scrollWidth <= 760")
+    assert chromium.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert chromium.value("theme().ink") == "#1b1f24"
+    assert chromium.value("getComputedStyle(document.querySelector('.controls')).display") == "none"
+    chromium.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
     assert chromium.console_errors() == []
 
 
@@ -355,64 +350,9 @@ def test_landscapes_follow_their_sliders_and_the_pointer(page: Path, chromium: B
         f"(() => {{ const {{ spec, frame }} = {panel}; spec.seen(frame, frame.x.at(100), frame.y.at(1), true); }})()"
     )
     assert chromium.value(point) != low
-    # The grid is the exact loss, packed: its least is near the optimum's.
+    # The grid is the exact loss: its least is near the optimum's.
     least = chromium.value("Math.min(...numbers(DATA.landscapes[2].grid)) - DATA.landscapes[2].loss")
     assert least == pytest.approx(0, abs=5e-3)
-
-
-def write_table(folder: Path, vary: dict[str, list[str]]) -> Path:
-    """A sweep's table: two values of each setting, two seeds."""
-    folder.mkdir()
-    rows: list[list[Any]] = [[*vary, "seed", "loss", "excess_over_optimum", "run"]]
-    for place in range(2 if vary else 1):
-        settings = [values[place] for values in vary.values()]
-        rows += [
-            [*settings, seed, 0.5 + place + seed / 9, 0.1 + place + seed / 7, f"r{place}{seed}"] for seed in (0, 1)
-        ]
-    with (folder / "sweep.csv").open("w", newline="") as file:
-        csv.writer(file).writerows(rows)
-    return folder
-
-
-@pytest.mark.slow
-def test_a_sweep_opens_on_the_excess_over_the_optimum_against_what_was_varied(
-    chromium: Browser, tmp_path: Path
-) -> None:
-    paths = [f"/far/away/{name}.csv" for name in ("one", "two")]
-    on_files = {"data.topic_words": paths, "data.words": ["5", "10"]}
-    cases = [
-        ({"training.learning_rate": ["0.01", "0.1"]}, ["training.learning_rate", "excess_over_optimum", "seed"]),
-        ({"training.optimizer": ["adam", "sgd"]}, ["training.optimizer", "excess_over_optimum", "seed"]),
-        (on_files, ["data.words", "excess_over_optimum", "data.topic_words"]),
-        ({}, ["loss", "excess_over_optimum", "seed"]),
-    ]  # fmt: skip
-    for number, (vary, chosen) in enumerate(cases):
-        page = write_report([write_table(tmp_path / f"sweep{number}", vary)], tmp_path / "report.html")
-        chromium.open(page, width=390)
-        assert chromium.value("[...document.querySelectorAll('.chart select')].map((each) => each.value)") == chosen
-        # Files have short names where they are shown, and whole ones in the CSV of the table.
-        assert "/far/away" not in chromium.value("document.body.innerText")
-        assert ("/far/away/one.csv" in page.read_text(encoding="utf-8")) == ("data.topic_words" in vary)
-        table = chromium.value("[...PANELS][0].spec.table()")
-        assert table[0] == [*vary, "seed", *(name for name in chosen if name not in (*vary, "seed")), "run"]
-        assert len(table) == (5 if vary else 3)
-    assert chromium.console_errors() == []
-
-
-@pytest.mark.slow
-def test_print_is_on_white_with_everything_open(page: Path, chromium: Browser) -> None:
-    chromium.open(page, dark=True)
-    printed = chromium.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": False})["data"]
-    assert base64.b64decode(printed).count(b"/Type /Page\n") >= 5
-    assert chromium.value("document.querySelector('.claim').open")
-    chromium.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": []})
-    # A sheet of paper cannot be scrolled.
-    chromium.resize(760)
-    chromium.wait("document.documentElement.scrollWidth <= 760")
-    assert chromium.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert chromium.value("theme().ink") == "#1b1f24"
-    assert chromium.value("getComputedStyle(document.querySelector('.controls')).display") == "none"
-    chromium.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
 
 
 @pytest.mark.slow
@@ -439,18 +379,9 @@ def test_present_mode_shows_figures_and_sliders_alone_in_large_type(
     chromium.open(tmp_path / "shown.html")
     assert chromium.value(seen) == [False] * 4 + [True] * 2 + [False]
     assert chromium.value("parseFloat(getComputedStyle(document.body).fontSize)") >= 20
+    # A page of nothing says so.
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "report.html").write_text(page_of([tmp_path / "empty"]).html, encoding="utf-8")
+    chromium.open(tmp_path / "report.html")
+    assert "empty" in chromium.value("$('notes').textContent")
     assert chromium.console_errors() == []
-
-
-@pytest.mark.slow
-def test_pages_of_nothing_say_so_without_error(chromium: Browser, tmp_path: Path) -> None:
-    for content in (None, "[]"):
-        folder = tmp_path / str(content)
-        folder.mkdir()
-        if content:
-            (folder / "claims.json").write_text(content)
-        (tmp_path / "report.html").write_text(page_html([folder]), encoding="utf-8")
-        chromium.console_errors()
-        chromium.open(tmp_path / "report.html")
-        assert folder.name in chromium.value("$('notes').textContent")
-        assert chromium.console_errors() == []

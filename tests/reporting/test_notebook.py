@@ -26,7 +26,7 @@ def test_a_run_while_it_is_trained_shows_its_loss_and_norms(tmp_path: Path) -> N
 
 
 def test_a_run_on_text_is_shown_like_any_other(tmp_path: Path) -> None:
-    assert "Norm of W^K by layer" in show(write_text_run(tmp_path / "text")).page
+    assert "Norm of W^K, by layer" in show(write_text_run(tmp_path / "text")).page
 
 
 def test_claims_show_verdicts_and_escape_words() -> None:

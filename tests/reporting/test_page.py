@@ -2,13 +2,13 @@
 
 import base64
 import csv
-import dataclasses
 import hashlib
 import json
 import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -19,33 +19,24 @@ from support.page_material import (
     NASTY,
     two_stages,
     with_theory,
-    write_article,
     write_claims,
     write_everything,
     write_landscapes,
     write_layers,
     write_probe,
-    write_runs,
     write_text_run,
 )
 from support.small_sweeps import small_sweep
 from topicscope.commands.sweep import sweep
 from topicscope.errors import InputError
 from topicscope.measure.blocks import averages_by_class
-from topicscope.measure.run import read_run, run_bytes, write_run
-from topicscope.records import PredictedStages
-from topicscope.reporting.page import page_html, write_report
-from topicscope.reporting.page.runs import (
-    evenly,
-    matrices,
-    run_sections,
-    shown_runs,
-    take_offs,
-    theory_run,
-    two_stage_run,
-    where_things_happen,
-)
+from topicscope.measure.run import Run, read_run, run_bytes, write_run
+from topicscope.records import Comparison, PredictedStages
+from topicscope.reporting.page import page_of, write_report
+from topicscope.reporting.page import runs as page_runs
+from topicscope.reporting.page.runs import evenly, run_sections, shown_runs, take_offs, theory_run, two_stage_run
 from topicscope.reporting.page.store import Found, Store, find, script_json
+from topicscope.reporting.page.studies import ratio_text
 from topicscope.reporting.palette import CLASSES, COLOURS, PARTS
 from topicscope.reporting.playground import asset
 from topicscope.training.folder import cut
@@ -58,7 +49,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def everything(written: list[Path]) -> str:
-    return page_html(written)
+    return page_of(written).html
 
 
 @pytest.fixture(scope="module")
@@ -105,14 +96,16 @@ def test_words_from_outside_never_become_markup(everything: str) -> None:
     assert json.loads(text) == {"word": "</script><!--\u2028"}
 
 
-def test_arrays_begin_where_the_browser_can_read_them(everything: str) -> None:
+def test_arrays_begin_where_the_browser_can_read_them_and_equal_ones_are_kept_once(everything: str) -> None:
     content = arrays_of(everything)
     for entry in data_of(everything)["arrays"]:
         assert entry["at"] % 4 == 0
         assert entry["at"] + entry["bytes"] <= len(content)
+    store = Store()
+    assert store.numbers(np.arange(3)) == store.numbers(np.arange(3.0)) != store.numbers(np.arange(3)[None])
 
 
-def test_frames_are_exact_to_half_a_step_of_their_own_range_and_maps_to_a_two_thousandth() -> None:
+def test_frames_are_exact_to_half_a_step_of_their_own_range() -> None:
     frames = np.random.default_rng(0).normal(size=(3, 5, 5)) * np.array([1e-3, 1.0, 50.0])[:, None, None]
     store = Store()
     entry = store.index[store.frames(frames)["$"]]
@@ -122,23 +115,16 @@ def test_frames_are_exact_to_half_a_step_of_their_own_range_and_maps_to_a_two_th
     np.testing.assert_array_less(error, 0.5001 * scale.ravel())
     # One range for all would lose the first frame.
     assert error[0] < 1e-5 < 50 / 255 / 2
-    values = np.random.default_rng(0).uniform(1e6, 2e6, size=100)
-    entry = store.index[store.halves(values)["$"]]
-    back = entry["low"] + entry["scale"] * np.frombuffer(store.chunks[1], dtype="<f2").astype(np.float64)
-    assert (abs(back - values) <= (values - values.min()) / 2000 + 1e-6 * entry["scale"]).all()
-    # As they are, float16 could not hold them.
-    assert values.min() > np.finfo(np.float16).max
 
 
 def test_colours_are_one_palette_and_have_contrast_with_both_papers(everything: str) -> None:
     script = re.search(r"const PALETTE = (\{.*?\});\n", everything)
     assert script
-    palette = json.loads(script[1])
-    assert palette["classes"] == CLASSES
-    # No script has a colour of its own but for shades of grey.
+    assert json.loads(script[1])["classes"] == CLASSES
+    # No script has a colour of its own.
     style = asset("topicscope.reporting.playground", "playground.css")
-    for name in ("player.js", "widgets.js", "page.js"):
-        assert set(re.findall(r"#[0-9a-f]{6}", asset("topicscope.reporting.page", name))) <= {"#808080"}
+    for name in ("player.js", "landscape.js", "page.js"):
+        assert not re.findall(r"#[0-9a-f]{6}", asset("topicscope.reporting.page", name))
     papers = re.findall(r"--paper: (#[0-9a-f]{6})", style)
     assert len(papers) == 2
     for colour in {*COLOURS, *CLASSES.values(), *PARTS.values()}:
@@ -181,24 +167,25 @@ def test_classes_differ_for_colour_blind_readers() -> None:
 # Folders.
 
 
-def test_folders_inside_are_found_but_work_is_not_looked_through(tmp_path: Path) -> None:
+def test_folders_inside_are_found_once_but_work_is_not_looked_through(tmp_path: Path) -> None:
     write_claims(tmp_path / "results")
     write_claims(tmp_path / "results" / "work" / "old")
     write_probe(tmp_path / "more" / "probe")
-    found = find([tmp_path / "results", tmp_path / "more"])
+    found = find([tmp_path / "results", tmp_path / "more", tmp_path / "results"])
     assert [path.name for path in found.claims] == ["results"]
     assert [path.name for path in found.probes] == ["probe"]
+    assert (found.notes, len(found)) == ([], 2)
     assert not Found()
 
 
 def test_what_is_not_there_is_said_or_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    assert "is empty" in page_html([tmp_path / "empty"])
+    assert "is empty" in page_of([tmp_path / "empty"]).html
     with pytest.raises(InputError, match="does not exist"):
-        page_html([tmp_path / "nowhere"])
+        page_of([tmp_path / "nowhere"])
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="is a file"):
-        page_html([tmp_path / "file"])
+        page_of([tmp_path / "file"])
 
 
 # Every kind of folder, and the files that its part of the page is read from.
@@ -207,56 +194,26 @@ FILES = {
     "runs/seed-0": ("settings.toml", "run.safetensors"),
     "text": ("settings.toml", "run.safetensors", "passages/passages.json"),
     "landscapes": ("landscapes.json", "landscapes.npz"),
-    "probe": ("probe.json", "topics.csv", "words.json", "corpus.json"),
+    "probe": ("probe.json", "topics.csv", "words.json", "corpus.json", "comparisons.json"),
     "sweep": ("sweep.csv",),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"[]", b"{}", b"[{}]", b"3\n4\n"])
-def test_whatever_is_in_a_file_the_page_is_written(written: list[Path], tmp_path: Path, content: bytes) -> None:
-    for folder, names in FILES.items():
-        for name in names:
-            spoilt = tmp_path / folder / name.replace("/", "-")
-            shutil.copytree(written[0].parent / folder, spoilt)
-            (spoilt / name).parent.mkdir(exist_ok=True)
-            (spoilt / name).write_bytes(content)
-    assert "cannot be read" in page_html([tmp_path])
+def test_whatever_is_in_a_file_the_page_is_written(written: list[Path], tmp_path: Path) -> None:
+    for number, content in enumerate([b"", b"\xff\xfe\x00", b"[]", b"{}", b"[{}]", b"3\n4\n"]):
+        for folder, names in FILES.items():
+            for name in names:
+                spoilt = tmp_path / str(number) / folder / name.replace("/", "-")
+                shutil.copytree(written[0].parent / folder, spoilt)
+                (spoilt / name).parent.mkdir(exist_ok=True)
+                (spoilt / name).write_bytes(content)
+        assert "cannot be read" in page_of([tmp_path / str(number)]).html
 
 
 def test_a_page_is_little_more_than_what_it_shows(tmp_path: Path, runs: Path) -> None:
-    assert (
-        write_report([write_claims(tmp_path / "results")], tmp_path / "deep" / "report.html").stat().st_size < 350_000
-    )
-    assert len(page_html([runs]).encode()) < 400_000
-
-
-# Claims.
-
-
-def test_claims_have_drawings_and_commands_that_name_the_models(tmp_path: Path) -> None:
-    folder = write_claims(tmp_path / "results")
-    assert list(data_of(page_html([folder]))["drawings"]) == ["figure-0-0"]
-    settings = {"preset": "quick", "seeds": 3, "seed": 0, "models": ["minilm", "my model"]}
-    (folder / "settings.json").write_text(json.dumps(settings))
-    (folder / "figures" / "figure2.svg").unlink()
-    page = page_html([folder])
-    assert "--seed 0 --models minilm &#39;my model&#39; --out" in page
-    assert "is not drawn yet" in page
-
-
-def test_an_article_plays_its_runs_and_folds_what_few_want(tmp_path: Path) -> None:
-    page = page_html([write_article(tmp_path / "results")])
-    (film, stages, whole) = data_of(page)["players"]
-    names = [run["name"] for run in data_of(page)["runs"]]
-    assert [names[player["run"]].split("/")[0] for player in (film, stages, whole)] == ["figure2", "figure4", "figure2"]
-    assert (film["play"], stages["at"], whole["choose"]) == (True, "take-off", True)
-    # A drawing is where links lead once, however often it is shown.
-    assert page.count('data-drawing="figure-0-0"') == 1 + page.split('id="findings"')[1].split("</ol>")[0].count(
-        "figure-0-0"
-    )
-    assert page.count('id="figure-0-0"') == 1
-    for title in ("All training runs", "All claims", "Other figures"):
-        assert re.search(rf'<details class="part"><summary><h2>{title}', page)
+    page = write_report([write_claims(tmp_path / "results")], tmp_path / "deep" / "report.html")
+    assert page.stat().st_size < 350_000
+    assert len(page_of([runs]).html.encode()) < 400_000
 
 
 # Landscapes, probes, sweeps.
@@ -265,42 +222,46 @@ def test_an_article_plays_its_runs_and_folds_what_few_want(tmp_path: Path) -> No
 def test_landscapes_are_in_the_page_at_each_setting_once(tmp_path: Path) -> None:
     folder = write_landscapes(tmp_path / "one")
     shutil.copytree(folder, tmp_path / "two")
-    entries = data_of(page_html([tmp_path / "one", tmp_path / "two"]))["landscapes"]
-    assert [(each["topics"], each["perDocument"]) for each in entries] == [(10, 2), (20, 2), (20, 4)]
+    entries = data_of(page_of([tmp_path / "one", tmp_path / "two"]).html)["landscapes"]
+    assert [(each["topics"], each["per_document"]) for each in entries] == [(10, 2), (20, 2), (20, 4)]
     assert entries[0]["loss"] == pytest.approx(0.94610274, abs=5e-9)
 
 
-def test_probes_have_ratios_and_drawings_and_a_spoilt_corpus_is_left_out(tmp_path: Path) -> None:
+def test_probes_have_ratios_and_drawings_in_order_and_a_spoilt_corpus_is_left_out(tmp_path: Path) -> None:
     folder = write_probe(tmp_path / "probe")
-    page = page_html([folder])
+    page = page_of([folder]).html
     assert "2.00 [1.90, 2.10] *" in page
     assert "no ratio; difference 0.5" in page
     assert data_of(page)["drawings"] == {}
     (folder / "figures").mkdir(exist_ok=True)
-    (folder / "figures" / "depth.svg").write_text('<svg viewBox="0 0 3 3"></svg>')
-    assert list(data_of(page_html([folder]))["drawings"]) == ["probe-0-image-0"]
-    for spoilt in ('"text"', "[1]", '[{"other": 1}]'):
-        (folder / "corpus.json").write_text(spoilt)
-        page = page_html([folder])
-        assert "corpus.json cannot be read" in page
-        assert "2.00 [1.90, 2.10] *" in page
+    for name in ("heads.svg", "topics-1.svg", "ratios-one.svg", "depth.svg", "depth.png", "mine.svg"):
+        (folder / "figures" / name).write_text('<svg viewBox="0 0 3 3"></svg>')
+    drawn = re.findall(r'aria-label="([a-z0-9-]+)" style', page_of([folder]).html)
+    assert drawn == ["depth", "topics-1", "ratios-one", "heads"]
+    (folder / "corpus.json").write_text('[{"other": 1}]')
+    page = page_of([folder]).html
+    assert "corpus.json cannot be read" in page
+    assert "2.00 [1.90, 2.10] *" in page
+
+
+def test_a_difference_in_place_of_a_ratio_has_its_interval_and_its_star() -> None:
+    def text(ratio: float | None, **more: Any) -> str:
+        low, high = (None, None) if ratio is None else (ratio - 0.1, ratio + 0.1)
+        ends = {"difference_low": 0.25, "difference_high": 0.75}
+        known = {"ratio": ratio, "low": low, "high": high, "p": 0.01, "difference": 0.5, **ends}
+        return ratio_text(Comparison(**(known | more)))
+
+    assert text(None) == "no ratio; difference 0.50 [0.25, 0.75] *"
+    assert text(None, p=0.5) == "no ratio; difference 0.50 [0.25, 0.75]"
+    assert text(None, difference_low=None, difference_high=None) == "no ratio; difference 0.5 (no interval) *"
+    assert text(2.0) == "2.00 [1.90, 2.10] *"
+    assert text(2.0, low=None, high=None) == "2 (no interval) *"
+    assert text(None, difference=None) == ratio_text(Comparison()) == "–"
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return sweep(small_sweep(seeds=(0, 1)), tmp_path_factory.mktemp("page") / "sweep", workers=1).out
-
-
-@pytest.fixture
-def half(finished: Path, tmp_path: Path) -> Path:
-    """As a sweep is while it runs: two of its four groups are finished, one of the others is half-way."""
-    folder = tmp_path / "half"
-    shutil.copytree(finished, folder, ignore=shutil.ignore_patterns("sweep.csv", "figures", "*.html"))
-    for path in sorted((folder / "work").glob("*.json"))[2:]:
-        path.unlink()
-        run = folder / "runs" / path.stem
-        (run / "run.safetensors").write_bytes(run_bytes(cut(read_run(run), 4), weights=False))
-    return folder
 
 
 def notes_of(page: str) -> list[str]:
@@ -309,91 +270,101 @@ def notes_of(page: str) -> list[str]:
 
 
 def test_a_half_finished_sweep_says_how_far_it_is_once_and_shows_its_finished_groups(
-    finished: Path, half: Path
+    finished: Path, tmp_path: Path
 ) -> None:
-    page, whole = page_html([half]), page_html([finished, finished, finished.parent])
+    """Two of its four groups are finished, one of the others is half-way."""
+    half = tmp_path / "half"
+    shutil.copytree(finished, half, ignore=shutil.ignore_patterns("sweep.csv", "figures", "*.html"))
+    for path in sorted((half / "work").glob("*.json"))[2:]:
+        path.unlink()
+        run = half / "runs" / path.stem
+        (run / "run.safetensors").write_bytes(run_bytes(cut(read_run(run), 4), weights=False))
+    page = page_of([half]).html
     (note,) = notes_of(page)
     assert "2 of 4 groups of the sweep&#39;s runs are finished" in note
     assert f"topicscope sweep --out {half} --resume" in note
-    # A folder that is given twice is shown once.
-    (part,), (every,) = (data_of(each)["sweeps"] for each in (page, whole))
-    assert (len(part["numbers"]["loss"]), len(every["numbers"]["loss"])) == (4, 8)
-    assert set(part["numbers"]["loss"]) < set(every["numbers"]["loss"])
-    assert notes_of(page_html([finished])) == []
+    assert "4 runs. The " in page
+    whole = page_of([finished, finished, finished.parent, half]).html
+    assert whole.count("8 runs. The ") == 1
+    assert f"Sweep: {half.parent.name}/half" in re.findall(r"<nav.*?</nav>", whole, re.DOTALL)[0]
+    assert notes_of(page_of([finished]).html) == []
     # Its runs resume with the sweep, not alone.
-    (note,) = notes_of(page_html([half / "runs"]))
+    (note,) = notes_of(page_of([half / "runs"]).html)
     assert f"{half} holds runs that are not finished; topicscope sweep --out {half} --resume" in note
-    menu = re.findall(r"<nav.*?</nav>", page_html([finished, half]), re.DOTALL)[0]
-    assert f"Sweep: {half.parent.name}/half" in menu
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [(b"", "has no column seed"), (b"\xff\xfe\x00", "is not UTF-8 text"), (b"seed,loss\n0\n", "cannot be read")],
-)
-def test_a_damaged_table_is_left_out_and_the_note_says_why(tmp_path: Path, content: bytes, reason: str) -> None:
-    (tmp_path / "sweep").mkdir()
-    (tmp_path / "sweep" / "sweep.csv").write_bytes(content)
-    page = page_html([tmp_path / "sweep"])
-    (note,) = notes_of(page)
-    assert f"sweep.csv {reason}" in note
-    assert data_of(page)["sweeps"] == []
-
-
-def test_the_table_of_a_sweep_shows_four_digits_and_keeps_all(finished: Path) -> None:
-    page = page_html([finished])
+def test_the_table_of_a_sweep_shows_four_digits_and_keeps_all_and_says_where_the_measure_is_smallest(
+    finished: Path, tmp_path: Path
+) -> None:
+    page = page_of([finished]).html
     with (finished / "sweep.csv").open(newline="") as file:
         loss = next(csv.DictReader(file))["loss"]
     assert len(loss) > 8
     assert f'<td data-full="{loss}">{float(loss):.4g}</td>' in page
     assert f"<td>{loss}</td>" not in page
     assert f"topicscope report {finished}/runs --out runs.html" in page
+    assert 'data-drawing="sweep-0-image-0"' in page
+    rows = [["/far/away/one.csv", 0, 0.5, "a"], ["/far/away/two.csv", 0, 0.25, "b"], ["/far/away/two.csv", 1, 0.5, "c"]]
+    with (tmp_path / "sweep.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["data.topic_words", "seed", "excess_over_optimum", "run"], *rows])
+    page = page_of([tmp_path]).html
+    assert "excess loss over the exact optimum is smallest at data.topic_words = two.csv: 0.375 on average" in page
+    assert '<td data-full="/far/away/one.csv">one.csv</td>' in page
+    for content, reason in (
+        (b"", "has no column seed"),
+        (b"\xff\xfe\x00", "is not UTF-8 text"),
+        (b"seed,loss\n0\n", "cannot be read"),
+    ):
+        (tmp_path / "sweep.csv").write_bytes(content)
+        (note,) = notes_of(page_of([tmp_path]).html)
+        assert f"sweep.csv {reason}" in note
 
 
 # Training runs.
 
 
+def read(*folders: Path) -> list[Run]:
+    found = find(folders)
+    return shown_runs(found.runs, found)
+
+
 def test_seeds_of_one_setting_are_one_run_with_frames_of_the_first(runs: Path) -> None:
-    found = find([runs])
-    (both,) = shown_runs(found.runs, found)
-    (matrix,) = matrices(both)
-    assert (both.seeds, matrix.label) == ((0, 1), "W^V")
-    np.testing.assert_allclose(matrix.classes[0, -1], averages_by_class(matrix.frames[-1], both.word_topics))
-    assert not np.allclose(matrix.classes[0], matrix.classes[1])
-    page = page_html([runs])
+    (both,) = read(runs)
+    page = page_of([runs]).html
     (run,) = data_of(page)["runs"]
+    (matrix,) = run["matrices"]
+    assert (both.seeds, run["seeds"], matrix["label"]) == ((0, 1), [0, 1], "W^V")
+    classes = numbers(page, matrix["classes"])
+    last = both.frames["value_products"][0, -1, 0]
+    np.testing.assert_allclose(classes[0, -1], averages_by_class(last, both.word_topics), rtol=1e-5)
+    assert not np.allclose(classes[0], classes[1])
     assert [chart["id"] for chart in run["charts"]] == ["norms", "loss"]
     (batch, held_out) = run["charts"][-1]["lines"]
     np.testing.assert_array_equal(numbers(page, batch["values"]), both.metrics["loss"].astype(np.float32))
     assert numbers(page, held_out["values"]).shape == (2, 4)
     assert run["charts"][-1]["levels"][0]["label"] == "Bayes floor"
-    assert len(run["matrices"][0]["theoryClasses"]) == 5
+    assert len(matrix["theoryClasses"]) == 5
 
 
-def test_few_frames_are_kept_where_many_would_not_fit(runs: Path) -> None:
+def test_few_frames_are_kept_where_many_would_not_fit(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert evenly(40, 3).tolist() == [0, 20, 39]
     assert evenly(5, 100).tolist() == [0, 1, 2, 3, 4]
     assert evenly(1, 10).tolist() == [0]
-    found = find([runs])
-    shown = shown_runs(found.runs, found)
-    size = matrices(shown[0])[0].frames[0].size
+    shown = read(runs)
+    size = shown[0].frames["value_products"][0, 0].size
 
     def frames(room: int) -> int:
-        store = Store()
-        (section,) = run_sections(shown, store, room)
+        monkeypatch.setattr(page_runs, "FRAME_BYTES", room)
+        found = Found()
+        (section,) = run_sections(shown, found)
         reference = section["matrices"][0]["frames"]
-        return 0 if reference is None else int(store.index[reference["$"]]["shape"][0])
+        return 0 if reference is None else int(found.store.index[reference["$"]]["shape"][0])
 
-    assert [frames(room * size) for room in (10, 3, 1, -1)] == [len(shown[0].frame_steps), 3, 0, 0]
+    assert [frames(room * size) for room in (10, 3, 1, 0)] == [len(shown[0].frame_steps), 3, 0, 0]
 
 
-def test_snapshots_are_kept_where_things_happen_and_take_off_comes_after_the_gain() -> None:
+def test_the_page_opens_on_theory_and_plays_a_run_whose_attention_takes_off_after_the_gain() -> None:
     run = two_stages()
-    kept = run.steps[where_things_happen(run, 6)]
-    assert len(kept) <= 6
-    assert (kept[0], kept[-1]) == (0, 2000)
-    still = dataclasses.replace(run, frames={"attention": 0 * run.frames["attention"]})
-    assert np.ptp(np.diff(still.steps[where_things_happen(still, 6)])) <= 100
     ((step, gain),) = take_offs(run)
     assert step == 1200
     assert gain == pytest.approx(0.98)
@@ -401,17 +372,23 @@ def test_snapshots_are_kept_where_things_happen_and_take_off_comes_after_the_gai
     assert theory_run([run, with_theory()]).name == "figure2/squared-adam"  # type: ignore[union-attr]
 
 
-def test_half_finished_folders_say_how_far_they_are(runs: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(runs / "seed-0", run)
-    assert "is not finished" not in page_html([run])
+def test_half_finished_folders_say_how_far_they_are_and_seeds_are_shown_as_far_as_all_are(
+    runs: Path, tmp_path: Path
+) -> None:
+    for seed in ("seed-0", "seed-1"):
+        shutil.copytree(runs / seed, tmp_path / seed)
+    run = tmp_path / "seed-1"
+    assert "is not finished" not in page_of([tmp_path]).html
     whole = read_run(run)
     (run / "run.safetensors").write_bytes(run_bytes(cut(whole, 6), weights=False))
-    assert f"is not finished: step 4 of 12; topicscope train --out {run} --resume" in page_html([run])
+    assert f"is not finished: step 4 of 12; topicscope train --out {run} --resume" in page_of([run]).html
+    (both,) = read(tmp_path)
+    assert (both.seeds, both.metrics["loss"].shape) == ((0, 1), (2, 3))
     (run / "run.safetensors").write_bytes(run_bytes(cut(whole, 0), weights=False))
-    assert "has logged nothing yet" in page_html([run])
+    assert "has logged nothing yet" in page_of([run]).html
+    assert read(tmp_path)[0].seeds == (0,)
     (run / "run.safetensors").write_bytes(b"cut")
-    assert "run.safetensors cannot be read" in page_html([run])
+    assert "run.safetensors cannot be read" in page_of([run]).html
 
 
 def test_what_theory_predicts_of_the_stages_is_taken_from_the_runs_reference(runs: Path, tmp_path: Path) -> None:
@@ -421,7 +398,7 @@ def test_what_theory_predicts_of_the_stages_is_taken_from_the_runs_reference(run
 
     def shown(stages: PredictedStages) -> tuple[object, list[str]]:
         write_run(replace(run, reference=msgspec.structs.replace(reference, stages=stages)), tmp_path / "run")
-        (entry,) = data_of(page_html([tmp_path / "run"]))["runs"]
+        (entry,) = data_of(page_of([tmp_path / "run"]).html)["runs"]
         return entry["predicted"], [line["name"] for line in entry["charts"][0]["lines"] if line["thin"]]
 
     stages = PredictedStages(take_off=7.5, steps=[0, 6, 12], norms={"value": [0.1, 0.4, 0.9]}, note="A note.")
@@ -429,51 +406,38 @@ def test_what_theory_predicts_of_the_stages_is_taken_from_the_runs_reference(run
     assert shown(stages) == (7.5, ["‖W^V‖, predicted"])
 
 
-def test_seeds_at_different_progress_are_grouped_by_what_they_have_recorded(tmp_path: Path) -> None:
-    runs = write_runs(tmp_path / "runs", seeds=4)
-    # Seed 1 is behind, seed 2 has kept no matrices, and seed 3 has recorded nothing.
-    for seed, step in ((1, 6), (2, 4), (3, 0)):
-        run = cut(read_run(runs / f"seed-{seed}"), step)
-        run = replace(run, frames={}, frame_steps=run.frame_steps[:0]) if seed == 2 else run
-        (runs / f"seed-{seed}" / "run.safetensors").write_bytes(run_bytes(run, weights=False))
-    found = find([runs])
-    both, *apart = shown_runs(found.runs, found)
-    assert (both.seeds, both.metrics["loss"].shape) == ((0, 1), (2, 3))
-    assert {run.seeds for run in apart} == {(2,), (3,)}
-    notes = " ".join(found.notes)
-    assert f"{runs / 'seed-2'} has not recorded what other seeds" in notes
-    assert f"{runs / 'seed-3'} holds a run that has logged nothing yet" in notes
-
-
-def test_each_layer_has_its_own_matrix_and_attention(tmp_path: Path) -> None:
+def test_each_layer_has_its_own_matrix_norms_and_attention(tmp_path: Path) -> None:
     folder = write_layers(tmp_path / "layers")
-    page = page_html([folder])
+    page = page_of([folder]).html
     (run,) = data_of(page)["runs"]
     assert [matrix["layer"] for matrix in run["matrices"]] == [0, 1]
     charts = {chart["id"]: chart for chart in run["charts"]}
-    attention = read_run(folder).frames["attention"][0, -1]
+    whole = read_run(folder)
+    attention = whole.frames["attention"][0, -1]
     for layer in (0, 1):
         chart = charts[f"attention-{layer + 1}"]
         last = [numbers(page, line["values"])[0, -1] for line in chart["lines"]]
         np.testing.assert_allclose(last, 100 * attention[:, layer].mean(axis=1), rtol=1e-5)
         assert (chart["layer"], [line["colour"] for line in chart["lines"]]) == (layer, list(CLASSES.values())[:3])
+        norm = numbers(page, charts["norm-value"]["lines"][layer]["values"])[0, -1]
+        assert norm == pytest.approx(whole.metrics["norm/value"][0, -1, layer])
 
 
-def test_a_run_on_text_has_its_loss_and_curves_by_layer(tmp_path: Path) -> None:
+def test_a_run_on_text_has_its_loss_and_curves_by_layer_and_no_playground(tmp_path: Path) -> None:
     folder = write_text_run(tmp_path / "text")
-    page = page_html([folder])
+    page = page_of([folder]).html
     (run,) = data_of(page)["runs"]
     charts = {chart["title"]: chart for chart in run["charts"]}
     assert list(charts) == [
-        "Loss", "Norm of W^K by layer", "Norm of W^Q by layer", "Norm of W^V by layer", "Rotation of W^V by layer",
-        "Norm of the gradient of W^K by layer",
+        *(f"Norm of {matrix}, by layer" for matrix in ("W^K", "W^Q", "W^V")), "Rotation of W^V in 10 steps, by layer",
+        "Loss",
     ]  # fmt: skip
-
-    def values(title: str, line: int, name: str = "values") -> list[float]:
-        return list(numbers(page, charts[title]["lines"][line][name])[0].tolist())
-
-    assert values("Norm of W^V by layer", 1) == [2.0, 2.0, 4.0]
-    assert [title for title, chart in charts.items() if chart["log"]] == ["Norm of the gradient of W^K by layer"]
+    lines = charts["Norm of W^V, by layer"]["lines"]
+    assert numbers(page, lines[1]["values"])[0].tolist() == [2.0, 2.0, 4.0]
+    # What was not measured at a step leaves it out.
+    held_out = charts["Loss"]["lines"][1]
+    assert [numbers(page, held_out[name]).ravel().tolist() for name in ("steps", "values")] == [[0, 2], [6.0, 4.0]]
+    assert 'id="try"' not in page
     assert "is not finished: step 2 of 14" in page
     (folder / "run.safetensors").write_bytes(run_bytes(cut(read_run(folder), 0), weights=False))
-    assert "logged nothing yet" in page_html([folder])
+    assert "logged nothing yet" in page_of([folder]).html

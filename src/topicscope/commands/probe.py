@@ -28,7 +28,16 @@ from topicscope.probing.settings import (
     check_names,
 )
 from topicscope.records import Comparison, CorpusRow, HiddenLayer, PairedRow, ProbeRow, TopicRow, WordMap
-from topicscope.reporting.answer import answering, answers, labels_of, latex, model_label, paired_answers
+from topicscope.reporting.answer import (
+    answering,
+    answers,
+    labels_of,
+    latex,
+    model_label,
+    paired_answers,
+    probe_notes,
+    word_notes,
+)
 from topicscope.reporting.rounding import comparison_text, is_significant
 from topicscope.store import flat_row, frame_of, write_atomically
 from topicscope.text.corpora import check_exists
@@ -283,7 +292,6 @@ def _written(folder: ProbeFolder, finished: "Sequence[Finished]", against: str |
     """Write everything that is about all models, whenever they were probed."""
     from topicscope.probing.topics import save_topics
     from topicscope.reporting.figures.probe import draw
-    from topicscope.reporting.page.probes import probe_notes, word_notes
 
     studies = list(dict.fromkeys(each.study for each in finished))
     folder.add_topics([row for study in studies for row in study.topic_words()])

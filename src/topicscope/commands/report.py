@@ -75,13 +75,13 @@ def check_page(file: Path, example: str) -> None:
 def show(*results: Any) -> "Shown":
     """Show figures and sliders of runs, folders or results of commands in a notebook, large: ``ts.show(run)``."""
     from topicscope.reporting.notebook import Shown
-    from topicscope.reporting.page import page_html
+    from topicscope.reporting.page import page_of
 
     folders = [_folder(result) for result in results]
     if not folders:
         raise InputError("show has nothing to show: give it a run, a result of reproduce or probe, or a folder.")
     _check_results(folders)
-    return Shown(page_html(folders, present=True))
+    return Shown(page_of(folders, present=True).html)
 
 
 def _folder(result: Any) -> Path:

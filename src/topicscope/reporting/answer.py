@@ -7,17 +7,22 @@ from typing import Literal
 from topicscope.records import (
     SIGNIFICANT,
     Comparison,
+    CorpusRow,
     HiddenLayer,
     LayerAttention,
     PairedRow,
     ProbeRow,
     TopicComparison,
     TopicRow,
+    WordMap,
 )
 from topicscope.reporting.rounding import comparison_text, decimals, is_significant, with_interval
 from topicscope.reporting.verdicts import latex_text
 
 Verdict = Literal["yes", "no", "unclear"]
+
+# How many words a note lists.
+LISTED = 20
 
 # Below this AUC a same-topic pair has the larger number hardly more often than by chance.
 NEXT_TO_NOTHING = 0.55
@@ -31,6 +36,8 @@ RULE = (
     f"discovery rate of {SIGNIFICANT}. Matched pairs occur and co-occur about equally often, and for attention are "
     "about equally far apart."
 )
+# Comparisons of a row of probe.json, and their names in a table.
+MEASURES = {"cosine": "cosine", "dot": "dot product", "attention": "attention"}
 ASSIGNMENTS = {"one": "one topic per word", "several": "several topics per word"}
 
 
@@ -95,7 +102,6 @@ def _sentences(row: ProbeRow) -> list[str]:
         *_of_matched(row, {"embeddings": cosine, "attention": attention}),
         *_of_states(row.hidden_by_layer or []),
         *_of_topics(row, {"the embeddings": cosine, "attention": attention}),
-        *_of_sink(row),
     ]
 
 
@@ -184,15 +190,58 @@ def _of_topics(row: ProbeRow, together: Mapping[str, Comparison]) -> list[str]:
     return sentences
 
 
-def sink_text(row: ProbeRow) -> str:
-    """The share of later tokens' attention that a decoder's first token takes: over all heads, least and most."""
-    shares = [share for layer in row.sink or () for share in layer]
-    return f"{sum(shares) / len(shares):.0%} ({min(shares):.0%} to {max(shares):.0%} by head)" if shares else ""
+# Notes about a probe's numbers: its corpus, what is left out, and its topics' quality.
 
 
-def _of_sink(row: ProbeRow) -> list[str]:
-    share = sink_text(row)
-    return [f"Attention sink: the first token takes {share} of later tokens' attention, and is left out."] * bool(share)
+def probe_notes(corpora: Sequence[CorpusRow], rows: Sequence[ProbeRow]) -> list[str]:
+    """Sentences from rows of corpus.json; with several tokenizers or lengths, each begins with the models it is for.
+
+    rows: those of probe.json, which say what each model was measured on.
+    """
+    several = len(corpora) > 1
+    return [
+        (f"{_models(about, rows)}: " if several else "") + sentence for about in corpora for sentence in _notes(about)
+    ]
+
+
+def _notes(about: CorpusRow) -> list[str]:
+    size = f"{about.articles:,} articles, {about.passages:,} passages; measured on {about.measured:,}"
+    notes = [f"{about.source}: {size}.", *about.problems]
+    if about.words_left_out:
+        splits = f'the tokenizer of "{about.tokenizer_name}" splits these words, which are left out'
+        remedy = "--several-tokens measures them too"
+        notes.append(f"own topics: {splits} ({remedy}): {_listed(about.words_left_out)}.")
+    if absent := about.words_without_attention:
+        count = f"{len(absent):,} of {about.words:,} words"
+        unseen = f"{count} are in no passage that is measured, and have no attention"
+        notes.append(f"own topics: {unseen}: {_listed(absent)}.")
+    quality = {name: value for name, value in (about.topic_quality or {}).items() if value is not None}
+    known = [f"{name} {value:.3f}" for name, value in quality.items()]
+    weak = " Topics may be weak: with c_npmi below 0, their likeliest words occur together less often than by chance."
+    return [*notes, f"topics: {', '.join(known)}.{weak * (quality.get('c_npmi', 0) < 0)}"] if known else notes
+
+
+def word_notes(maps: Sequence[WordMap]) -> list[str]:
+    """A sentence for each model whose tokenizer splits words of Figure 3, from words.json."""
+    return [
+        f"Figure 3 of {each.label or each.model} lacks words that the tokenizer splits: {', '.join(each.left_out)}."
+        for each in maps
+        if each.left_out
+    ]
+
+
+def _listed(words: Sequence[str]) -> str:
+    more = len(words) - LISTED
+    return ", ".join(words[:LISTED]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _models(about: CorpusRow, rows: Sequence[ProbeRow]) -> str:
+    """``for bert and 2 more (tokenizer 0ca024b4, passages of 126 tokens)``."""
+    ground = (about.tokenizer, about.length)
+    names = list(dict.fromkeys(row.title for row in rows if (row.tokenizer, row.length) == ground))
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    shown = names[0] if names else "no model"
+    return f"for {shown}{more} (tokenizer {about.tokenizer[:8]}, passages of {about.length} tokens)"
 
 
 # Two models compared.

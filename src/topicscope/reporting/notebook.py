@@ -44,7 +44,7 @@ def claims_html(claims: Sequence[ClaimRecord], folder: str) -> str:
 
 def probe_html(rows: Sequence[ProbeRow], folder: str) -> str:
     """Table 1 with intervals."""
-    from topicscope.reporting.page.probes import table_row
+    from topicscope.reporting.page.studies import table_row
 
     columns = ("model", "fraction", "assignment", "embedding", "centred", "cosine", "dot product", "attention")
     cells = [[cells[name] for name in columns] for cells in map(table_row, rows)]

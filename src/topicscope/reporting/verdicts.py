@@ -41,6 +41,8 @@ VERDICTS: dict[Verdict, tuple[str, str]] = {
     "undecided": ("is undecided", "are undecided"),
     "not run": ("was not run", "were not run"),
 }
+# A sign beside the word, so that nothing depends on colour alone.
+SIGNS: dict[Verdict, str] = {"holds": "✓", "fails": "✗", "undecided": "?", "not run": "–"}
 # Letters and symbols of statements, as LaTeX has them.
 LATEX_LETTERS = {each: rf"\{each}" for each in "&%$#_{}"} | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}"}
 LATEX_SYMBOLS = {

@@ -11,15 +11,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator
 
 from topicscope.records import SIGNIFICANT, Comparison, ProbeRow, TopicMap, TopicRow, WordMap
-from topicscope.reporting.answer import answering, is_encoded, model_label
+from topicscope.reporting.answer import ASSIGNMENTS, MEASURES, answering, is_encoded, model_label
 from topicscope.reporting.figures import Cells, Panel, Series, cells, curves, dots, folded, panels, save_figure
 from topicscope.reporting.palette import BLUE, GREEN, GREY, ORANGE, PALETTE
 from topicscope.reporting.rounding import comparison_text
 
-# Comparisons of a row of probe.json, and their names in a table; figures have room for longer ones.
-MEASURES = {"cosine": "cosine", "dot": "dot product", "attention": "attention"}
+# Figures have room for longer names than tables.
 LABELS = {**MEASURES, "cosine": "cosine similarity"}
-TOPICS = {"one": "one topic per word", "several": "several topics per word"}
 
 # How many topics a ranking shows, those at its two ends.
 MOST_SHOWN = 60
@@ -34,7 +32,7 @@ def draw(rows: Sequence[ProbeRow], maps: Sequence[WordMap], folder: Path) -> lis
 def _figures(rows: Sequence[ProbeRow], maps: Sequence[WordMap]) -> Iterator[tuple[str, Figure]]:
     answered, assignment = answering(rows), rows[0].assignment
     for each in dict.fromkeys(row.assignment for row in rows):
-        title = f"Same- over different-topic averages, {TOPICS[each]}, embedding matrix"
+        title = f"Same- over different-topic averages, {ASSIGNMENTS[each]}, embedding matrix"
         yield f"ratios-{each}", ratio_table(_chosen(rows, each), title=title)
     if any(row.hidden_by_layer for row in answered):
         yield "depth", depth(answered)
@@ -43,21 +41,16 @@ def _figures(rows: Sequence[ProbeRow], maps: Sequence[WordMap]) -> Iterator[tupl
         yield f"topics-{number + 1}", topic_ranking(row.by_topic or [], title=title)
     if any(row.attention_by_layer_head for row in answered):
         at = sorted({"own topics" if row.fraction is None else f"threshold {row.fraction:g}" for row in answered})
-        title = f"Attention by head, same over different topic, {' and '.join(at)}, {TOPICS[assignment]}"
+        title = f"Attention by head, same over different topic, {' and '.join(at)}, {ASSIGNMENTS[assignment]}"
         yield "heads", head_maps(answered, title=title)
-    if shown := {map_label(each): each for each in maps if each.words}:
+    if shown := {each.label or each.model: each for each in maps if each.words}:
         yield "words", word_maps(shown, title="Cosine similarity of word embeddings (Figure 3)")
-    if placed := {map_label(each): each.topic_map for each in maps if each.topic_map}:
+    if placed := {each.label or each.model: each.topic_map for each in maps if each.topic_map}:
         yield "topic-map", topic_maps(placed)
     for number, model in enumerate(dict.fromkeys(row.model for row in rows), 1):
         own = _chosen([row for row in rows if row.model == model], assignment)
         if len({row.revision for row in own}) > 1:
             yield f"checkpoints-{number}", over_checkpoints(own, title=f"Topic structure over the training of {model}")
-
-
-def map_label(each: WordMap) -> str:
-    """The label of the model in a row of words.json."""
-    return each.label or each.model
 
 
 def _chosen(rows: Sequence[ProbeRow], assignment: str) -> list[ProbeRow]:

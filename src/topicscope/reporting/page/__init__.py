@@ -4,7 +4,7 @@ The file holds every array packed and gzipped, and a content-security policy tha
 from outside is escaped where it is written, by Jinja2 in HTML and as text nodes by the script.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,22 +12,23 @@ from typing import Any
 from markupsafe import Markup
 
 from topicscope.measure.run import Run
+from topicscope.reporting import verdicts
 from topicscope.reporting.page.claims import YOURS, article, claims_section, example_document
-from topicscope.reporting.page.probes import probe_section
 from topicscope.reporting.page.runs import (
     film_caption,
-    landscape_sections,
+    on_text,
     outcome,
     players_of,
     run_sections,
     shown_runs,
     theory_run,
+    title_of,
     two_stage_run,
 )
 from topicscope.reporting.page.store import Found, find, script_json
-from topicscope.reporting.page.sweeps import sweep_section
-from topicscope.reporting.page.texts import text_run
+from topicscope.reporting.page.studies import landscape_sections, probe_section, sweep_section
 from topicscope.reporting.playground import asset, content_policy, playground, template
+from topicscope.reporting.rounding import claim_number, claim_text
 from topicscope.reporting.symbols import typeset
 from topicscope.store import Row, write_atomically
 from topicscope.work import package_versions
@@ -35,8 +36,16 @@ from topicscope.work import package_versions
 # The end of a page's title identifies it as ours; it is well within this many bytes.
 MARK, HEAD_BYTES = " · topicscope</title>".encode(), 65_536
 
-SCRIPTS = ("player.js", "widgets.js", "page.js")
+SCRIPTS = ("player.js", "landscape.js", "page.js")
 OWN = "topicscope.reporting.page"
+# What the template calls to write a claim and its parts.
+FILTERS: dict[str, Callable[..., Any]] = {
+    "symbols": typeset,
+    "number": claim_number,
+    "measured": claim_text,
+    "margin": verdicts.margin_text,
+    "why": verdicts.why,
+}
 
 
 @dataclass(frozen=True)
@@ -65,36 +74,29 @@ def is_page(file: Path) -> bool:
         return MARK in opened.read(HEAD_BYTES)
 
 
-def page_html(folders: Sequence[Path], *, present: bool = False) -> str:
-    """The page as text; ``present`` shows figures and sliders alone, in large type."""
-    return page_of(folders, present=present).html
-
-
 def page_of(folders: Sequence[Path], *, present: bool = False) -> Page:
-    """The page about these folders."""
+    """The page about these folders; ``present`` shows figures and sliders alone, in large type."""
     found = find([Path(folder) for folder in folders])
     contents = _contents(found)
-    # It belongs beside models trained on documents of a topic model; a page of probes or of text has another subject.
-    try_it = playground() if contents["claims"] or found.runs or contents["landscapes"] else None
+    try_it = playground() if contents["try"] else None
     contents["links"] = _links(contents, try_it=try_it is not None)
     data = {
         "runs": contents["runs"],
         "players": list(contents["players"].values()),
         "landscapes": contents["landscapes"],
         "drawings": found.drawings,
-        "sweeps": [section["columns"] for section in contents["sweeps"]],
         "arrays": found.store.index,
     }
     pieces = [playground().kit, *(asset(OWN, name) for name in SCRIPTS), *([try_it.script] if try_it else [])]
-    script = "\n".join(pieces)
+    script, names = "\n".join(pieces), [Path(folder).resolve().name for folder in folders]
     html = template(
         OWN,
         "page.html",
-        filters={"symbols": typeset, "cells": _cells},
-        title=_title(folders),
-        heading=contents["heading"],
-        lede=contents["lede"],
+        filters=FILTERS,
+        title=", ".join(names[:3]) + (" …" if len(names) > 3 else ""),
         yours=YOURS,
+        signs=verdicts.SIGNS,
+        verdicts=verdicts.VERDICTS,
         folders=[str(folder) for folder in folders],
         version=package_versions(("topicscope",))["topicscope"],
         contents=contents,
@@ -110,56 +112,50 @@ def page_of(folders: Sequence[Path], *, present: bool = False) -> Page:
     return Page(html, tuple(found.notes))
 
 
-def _cells(row: Mapping[str, Any], columns: Iterable[str] | None = None) -> list[Any]:
-    return [row[name] for name in columns or row]
-
-
-def _contents(found: Found) -> dict[str, Any]:
+def _contents(found: Found) -> Row:
     """Everything on the page, by kind: what the template needs for each section."""
     makers = {"claims": claims_section, "probes": probe_section, "sweeps": sweep_section}
-    contents: dict[str, Any] = {}
-    for kind, make in makers.items():
-        made = [make(folder, number, found) for number, folder in enumerate(getattr(found, kind))]
-        contents[kind] = [section for section in made if section]
-    shown, landscapes = shown_runs(found.runs, found), landscape_sections(found)
-    first = [run.name for run in (theory_run(shown), two_stage_run(shown)) if run]
-    texts = [run for folder in found.texts if (run := text_run(folder, found))]
-    runs = [*run_sections(shown, found.store, first=first), *texts]
-    contents |= {"runs": runs, "landscapes": landscapes}
+    contents: Row = {
+        kind: [part for at, folder in enumerate(getattr(found, kind)) if (part := make(folder, at, found))]
+        for kind, make in makers.items()
+    }
+    runs, landscapes = shown_runs(found.runs, found), landscape_sections(found)
+    film, staged = theory_run(runs), two_stage_run(runs)
     # The article is about the first folder that has one; those with words alone have no section of claims.
-    first_claims = next(iter(contents["claims"]), None)
+    first = next(iter(contents["claims"]), None)
     contents["claims"] = [section for section in contents["claims"] if section["claims"]]
-    places = {run["name"]: place for place, run in enumerate(runs)}
     # A page with one run is about this run.
-    played = two_stage_run(shown) is not None and bool(contents["claims"] or len(shown) > 1)
-    told = article(first_claims, {"landscape": bool(landscapes), "player": played})
+    played = staged is not None and bool(contents["claims"] or len(runs) > 1)
+    told = article(first, {"landscape": bool(landscapes), "player": played})
     parts = [part for section in (told["sections"] if told else []) for part in section["parts"]]
-    players = players_of(
-        shown, places, article=told is not None, stages=any(part["kind"] == "player" for part in parts)
-    )
     in_article = {part["figure"]["name"] for part in parts if part["kind"] == "figure"}
     for section in contents["claims"]:
         for figure in section["figures"]:
-            figure["in_article"] = section is first_claims and figure["name"] in in_article
+            figure["in_article"] = section is first and figure["name"] in in_article
+    stages = any(part["kind"] == "player" for part in parts)
     return contents | {
+        "runs": run_sections(runs, found, first=[run.name for run in (film, staged) if run]),
+        "landscapes": landscapes,
+        # The playground belongs beside models trained on documents of a topic model; other pages have another subject.
+        "try": contents["claims"] or landscapes or not all(map(on_text, runs)),
         "article": told,
         "document": example_document(),
-        "players": players,
-        "film_caption": film_caption(theory_run(shown)),
+        "players": players_of(runs, article=told is not None, stages=stages),
+        "film_caption": film_caption(film),
         "landscape_in_article": any(part["kind"] == "landscape" for part in parts),
-        **_heading(shown, told, contents),
+        **_heading(runs, told, contents | {"landscapes": landscapes}),
     }
 
 
 def _heading(runs: Sequence[Run], told: Row | None, contents: Mapping[str, Any]) -> Row:
     """The page's heading: the paper's question, or, for one thing alone, what it is, and how a run ended."""
-    alone = [kind for kind in ("probes", "sweeps", "landscapes") if contents[kind]]
-    if len(contents["runs"]) == 1 and not told and not alone:
-        lede = [typeset(outcome(run)) for run in runs]
-        return {"heading": typeset(contents["runs"][0]["title"]), "lede": lede}
-    named = {"probes": "Topic structure in language models", "sweeps": "A sweep over settings"}
-    only = len(alone) == 1 and not contents["runs"] and not contents["claims"]
-    return {"heading": named.get(alone[0] if only else "", "How transformers learn topic structure"), "lede": []}
+    alone = [kind for kind in ("claims", "probes", "sweeps", "landscapes") if contents[kind]]
+    heading, lede = "How transformers learn topic structure", []
+    if len(runs) == 1 and not told and not alone:
+        heading, lede = title_of(runs[0]), [typeset(outcome(runs[0]))]
+    elif alone in (["probes"], ["sweeps"]) and not runs:
+        heading = {"probes": "Topic structure in language models", "sweeps": "A sweep over settings"}[alone[0]]
+    return {"heading": typeset(heading), "lede": lede}
 
 
 def _links(contents: Mapping[str, Any], *, try_it: bool) -> list[tuple[str, str | Markup]]:
@@ -178,8 +174,3 @@ def _links(contents: Mapping[str, Any], *, try_it: bool) -> list[tuple[str, str 
     links += [("yours", "Now yours")] if told else []
     links += [("training", "All runs")] if "runs" in players else []
     return links + [(f"claims-{number}", "All claims") for number, _ in enumerate(contents["claims"])]
-
-
-def _title(folders: Sequence[Path]) -> str:
-    names = [Path(folder).resolve().name for folder in folders]
-    return ", ".join(names[:3]) + (" …" if len(names) > 3 else "")

@@ -1,15 +1,8 @@
 """Claims on a page: what came out, findings, the article in the paper's order, and the table of all claims.
 
-Everything comes from the folder: claims.json has the claims, article.json the words. A section of the page's data is a
-dictionary of plain values and typeset text; the template needs no more than what is named here.
-
-- A claim (``_claim``): the fields of its record, with ``anchor`` (where links lead), ``sign``, numbers as text
-  (``measured``, ``interval``, ``expected``, ``margin``; ``order`` is the plain number), ``why``, ``section`` and
-  ``link`` (where in the paper), ``command`` (to measure it again), ``rows`` and ``details``.
-- A folder of claims (``claims_section``): ``headline``, ``table`` (verdicts by source), ``claims``, ``counts``,
-  ``kinds``, ``sources``, ``figures`` (each with its claims), ``words`` (the papers' ``ArticleRecord``).
-- An article (``article``): ``cite``, ``url``, ``opening``, ``findings`` (``title``, ``text``, ``claims``, ``figure``),
-  ``sections`` with ``parts`` of a ``kind``: "text", "claims", "figure", "player", "landscape" or "document".
+Everything comes from the folder: claims.json has the claims, article.json the words. The template gets claims as their
+records, each with its ``anchor`` (where links lead), its ``place`` in the paper and the ``command`` that measures it
+again.
 """
 
 import re
@@ -17,7 +10,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
 from topicscope.records import (
@@ -30,13 +22,10 @@ from topicscope.records import (
     read_reproduce_settings,
 )
 from topicscope.reporting.page.store import Found
-from topicscope.reporting.rounding import claim_interval, claim_number
 from topicscope.reporting.symbols import typeset
-from topicscope.reporting.verdicts import KINDS, counts, headline, margin_text, source_table, why
+from topicscope.reporting.verdicts import KINDS, counts, headline, source_table
 from topicscope.store import Row
 
-# A sign beside the word, so that nothing depends on colour alone.
-SIGNS = {"holds": "✓", "fails": "✗", "undecided": "?", "not run": "–"}
 # Three things to copy.
 YOURS = (
     (
@@ -70,13 +59,16 @@ def claims_section(folder: Path, number: int, found: Found) -> Row | None:
         return None
     claims = claims or []
     settings = found.read(read_reproduce_settings, folder / "settings.json") if claims else None
-    sources = {
-        source: (own.html, section) for own in words for each in own.groups for source, section in each.sources.items()
-    }
+    groups = [(own.html, each) for own in words for each in own.groups]
+    places = {source: section_of(html, at) for html, each in groups for source, at in each.sources.items()}
     captions = {name: caption for own in words for name, caption in own.captions.items()}
     shown = [
-        _claim(claim, sources.get(claim.source, ("", "")))
-        | {"anchor": f"claim-{number}-{at}", "command": _command(claim, folder, settings)}
+        {
+            "record": claim,
+            "anchor": f"claim-{number}-{at}",
+            "place": places.get(claim.source, ("", "")),
+            "command": _command(claim, folder, settings),
+        }
         for at, claim in enumerate(claims)
     ]
     figures: list[Row] = []
@@ -85,57 +77,22 @@ def claims_section(folder: Path, number: int, found: Found) -> Row | None:
     for name in dict.fromkeys([*(claim.figure for claim in claims if claim.figure), *others]):
         anchor = f"figure-{number}-{len(figures)}"
         image = found.image(folder / "figures" / f"{name}.svg", anchor)
-        own_claims = [claim for claim in shown if claim["figure"] == name]
         title = typeset(captions.get(name) or name.replace("-", " "))
-        figures.append({"anchor": anchor, "name": name, "title": title, "image": image, "claims": own_claims})
+        of = sum(claim.figure == name for claim in claims)
+        figures.append({"anchor": anchor, "name": name, "title": title, "image": image, "claims": of})
+    by_kind = {kind: [claim for claim in claims if claim.kind == kind] for kind in KINDS}
     return {
         "folder": str(folder),
         "ran": _ran(settings),
         "words": words,
-        "headline": [typeset(line) for line in headline(claims)] if claims else [],
-        "table": source_table(claims, [group for own in words for group in own.groups]),
+        "headline": [typeset(line) for line in headline(claims)],
+        "table": source_table(claims, [group for _, group in groups]),
         "claims": shown,
-        "counts": list(counts(claims).items()),
-        "kinds": [
-            (kind, words_of_kind, list(counts(some).items()))
-            for kind, words_of_kind in KINDS.items()
-            if (some := [claim for claim in claims if claim.kind == kind])
-        ],
+        "counts": counts(claims),
+        "kinds": [(kind, KINDS[kind], counts(some)) for kind, some in by_kind.items() if some],
         "sources": list(dict.fromkeys(claim.source for claim in claims)),
         "figures": figures,
     }
-
-
-def _claim(claim: ClaimRecord, place: tuple[str, str]) -> Row:
-    """A claim in words; ``order`` is the measured number, to sort by."""
-    section, link = section_of(*place)
-    return msgspec.structs.asdict(claim) | {
-        "sign": SIGNS[claim.verdict],
-        "expected": claim_number(claim.expected),
-        "measured": claim_number(claim.measured),
-        "interval": claim_interval(claim),
-        "margin": margin_text(claim),
-        "order": claim.measured,
-        "why": why(claim),
-        "section": section,
-        "link": link,
-        "details": _details(claim.details),
-        "rows": [
-            {
-                "name": row.name,
-                "verdict": row.verdict,
-                "sign": SIGNS[row.verdict],
-                "measured": claim_number(row.measured),
-                "interval": claim_interval(row),
-                "details": _details(row.details),
-            }
-            for row in claim.rows
-        ],
-    }
-
-
-def _details(details: Mapping[str, float | str | bool | None]) -> list[tuple[str, str]]:
-    return [(name.replace("_", " "), claim_number(value)) for name, value in details.items()]
 
 
 def section_of(html: str, section: str) -> tuple[str, str]:
@@ -175,7 +132,7 @@ def article(section: Row | None, movable: Mapping[str, bool]) -> Row | None:
     if section is None or not section["words"]:
         return None
     words: ArticleRecord = section["words"][0]
-    claims = {claim["id"]: claim for claim in section["claims"] if claim["paper"] == words.paper}
+    claims = {claim["record"].id: claim for claim in section["claims"] if claim["record"].paper == words.paper}
     figures = {figure["name"]: figure for figure in section["figures"] if figure["image"]}
     made: list[Row] = [
         {"anchor": each.anchor, "title": typeset(each.title), "parts": _parts(each.part, claims, figures, movable)}

@@ -1,13 +1,10 @@
 """What a page is made of: folders, recognised by the files in them, and arrays and drawings, packed for the browser.
 
-Everything on the page is read from disk. ``claims.json``, ``article.json`` → claims, ``settings.toml`` → a run (on
-text, if it names a corpus), ``landscape.npz`` or ``landscapes.npz`` → landscapes, ``probe.json`` → a probe,
-``sweep.csv``, or ``sweep.toml`` beside ``work``, → a sweep. A folder of run folders (``seed-0``, ``seed-1``, …) stands
-for its parts. What cannot be read is left out, and named on the page.
+Everything on the page is read from disk. What cannot be read is left out, and named on the page. A folder of run
+folders (``seed-0``, ``seed-1``, …) stands for its parts.
 """
 
 import base64
-import contextlib
 import gzip
 import json
 import re
@@ -17,11 +14,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from jaxtyping import Float, Integer
+from jaxtyping import Float, Real
 
-from topicscope.errors import InputError, UnreadableError
-from topicscope.settings.toml import names_a_corpus
-from topicscope.store import Row, read_toml
+from topicscope.errors import InputError
+from topicscope.store import Row
 
 T = TypeVar("T")
 
@@ -36,9 +32,9 @@ MARKS = {
     "landscape.npz": "landscapes",
     "landscapes.npz": "landscapes",
     "probe.json": "probes",
+    "sweep.toml": "sweeps",
     "sweep.csv": "sweeps",
 }
-KINDS = ("claims", "runs", "texts", "landscapes", "probes", "sweeps")
 
 # Larger drawings, with thousands of marks, would fill the page and stay in the folder.
 LARGEST = 1_500_000
@@ -50,21 +46,17 @@ Reference = dict[str, int]
 class Store:
     """The arrays that the page's script finds by number: ``{"$": 3}`` in its data stands for array 3."""
 
-    index: list[dict[str, Any]] = field(default_factory=list)
+    index: list[Row] = field(default_factory=list)
     chunks: list[bytes] = field(default_factory=list)
-    size: int = 0
+    known: dict[tuple[str, bytes], Reference] = field(default_factory=dict)
 
-    def numbers(self, array: Float[np.ndarray, "..."] | Integer[np.ndarray, "..."]) -> Reference:
-        """Numbers of a curve, as float32; NaN where there is none."""
-        return self._add("float32", np.asarray(array, dtype="<f4"))
-
-    def halves(self, array: Float[np.ndarray, "..."]) -> Reference:
-        """Numbers of a map, as float16 above its least: exact to 1/2,000 of the distance from it."""
-        finite = np.asarray(array, dtype=np.float64)[np.isfinite(array)]
-        low, scale = (float(finite.min()), float(np.ptp(finite)) or 1.0) if finite.size else (0.0, 1.0)
-        # float16 holds numbers up to 65,504, so the map is brought between 0 and 1.
-        packed = ((np.asarray(array, dtype=np.float64) - low) / scale).astype("<f2")
-        return self._add("float16", packed, low=low, scale=scale)
+    def numbers(self, array: Real[np.ndarray, "..."]) -> Reference:
+        """Numbers of a curve or a map, as float32; NaN where there is none. The same numbers are kept once."""
+        packed = np.ascontiguousarray(array, dtype="<f4")
+        key = (str(packed.shape), packed.tobytes())
+        if key not in self.known:
+            self.known[key] = self._add("float32", packed)
+        return self.known[key]
 
     def frames(self, array: Float[np.ndarray, "frame row column"]) -> Reference:
         """Matrices over time, as uint8: each frame's range in 255 equal steps."""
@@ -83,12 +75,10 @@ class Store:
         return base64.b64encode(gzip.compress(b"".join(self.chunks), 9, mtime=0)).decode()
 
     def _add(self, kind: str, array: np.ndarray, **more: Any) -> Reference:
-        content = np.ascontiguousarray(array).tobytes()
-        self.index.append({"kind": kind, "shape": list(array.shape), "at": self.size, "bytes": len(content), **more})
+        content, at = array.tobytes(), sum(map(len, self.chunks))
+        self.index.append({"kind": kind, "shape": list(array.shape), "at": at, "bytes": len(content), **more})
         # Each begins at a multiple of 4, as the browser's views of 32-bit numbers need.
-        padding = -len(content) % 4
-        self.chunks.append(content + bytes(padding))
-        self.size += len(content) + padding
+        self.chunks.append(content + bytes(-len(content) % 4))
         return {"$": len(self.index) - 1}
 
 
@@ -107,7 +97,6 @@ class Found:
 
     claims: list[Path] = field(default_factory=list)
     runs: list[Path] = field(default_factory=list)
-    texts: list[Path] = field(default_factory=list)
     landscapes: list[Path] = field(default_factory=list)
     probes: list[Path] = field(default_factory=list)
     sweeps: list[Path] = field(default_factory=list)
@@ -119,7 +108,7 @@ class Found:
     """By the anchor under which the page shows each."""
 
     def __len__(self) -> int:
-        return sum(len(getattr(self, kind)) for kind in KINDS)
+        return sum(len(getattr(self, kind)) for kind in set(MARKS.values()))
 
     def read(self, reader: Callable[[Path], T], path: Path) -> T | None:
         """What a reader of ``records`` returns; None if there is nothing, with a note if it cannot be read."""
@@ -149,7 +138,7 @@ class Found:
         return {"anchor": anchor, "name": path.stem, "width": width, "height": height}
 
 
-def find(folders: list[Path]) -> Found:
+def find(folders: Sequence[Path]) -> Found:
     """Look through the folders given, and into those inside them."""
     found = Found()
     for folder in folders:
@@ -159,11 +148,9 @@ def find(folders: list[Path]) -> Found:
             )
         if not folder.is_dir():
             raise InputError(f"{folder} is a file: give the folder that it is in.")
-        if folder.resolve() in found.seen:
-            continue
-        before = len(found)
+        before, new = len(found), folder.resolve() not in found.seen
         _look(folder, found, DEPTH)
-        if len(found) == before:
+        if new and len(found) == before:
             state = "is empty" if not any(folder.iterdir()) else "holds nothing that a page can show"
             found.notes.append(f"{folder} {state}.")
     return found
@@ -174,14 +161,8 @@ def _look(folder: Path, found: Found, depth: int) -> None:
         return
     found.seen.add(folder.resolve())
     names = {path.name for path in folder.iterdir()}
-    on_text = False
-    with contextlib.suppress(UnreadableError):
-        on_text = names_a_corpus(read_toml(folder / "settings.toml", ""))
     for kind in dict.fromkeys(kind for mark, kind in MARKS.items() if mark in names):
-        getattr(found, "texts" if kind == "runs" and on_text else kind).append(folder)
-    # One that is not finished has no table yet.
-    if {"sweep.toml", "work"} <= names and "sweep.csv" not in names:
-        found.sweeps.append(folder)
+        getattr(found, kind).append(folder)
     # A sweep shows its table; its hundreds of runs would fill the page.
     if depth and folder not in found.sweeps:
         for inner in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")):

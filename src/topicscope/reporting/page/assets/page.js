@@ -14,16 +14,10 @@ async function unpacked(id) {
 function numbers(reference, place = null) {
   const { kind, at, shape, low, scale } = DATA.arrays[reference.$], count = shape.reduce((product, size) => product * size, 1);
   if (kind === "float32") return new Float32Array(BUFFER, at, count);
-  if (kind === "float16") return Float64Array.from(new Uint16Array(BUFFER, at, count), (bits) => low + scale * half(bits));
   const size = count / shape[0], first = low[place], step = scale[place];
   return Float32Array.from(new Uint8Array(BUFFER, at + place * size, size), (value) => first + step * value);
 }
 const shape = (reference) => DATA.arrays[reference.$].shape;
-
-function half(bits) {
-  const exponent = (bits >> 10) & 0x1f, fraction = (bits & 0x3ff) / 1024;
-  return (bits & 0x8000 ? -1 : 1) * (exponent ? 2 ** (exponent - 15) * (1 + fraction) : 2 ** -14 * fraction);
-}
 
 // The numbers along the last axis of an array, at these places along the others.
 function row(reference, ...places) {
@@ -198,7 +192,6 @@ async function start() {
   showDrawings();
   for (const spec of DATA.players) PLAYERS[spec.id] = new Player(spec);
   if (DATA.landscapes.length) showLandscapes();
-  for (const sweep of DATA.sweeps) showSweep(sweep);
   for (const query of ["(prefers-color-scheme: dark)", "print"]) matchMedia(query).addEventListener("change", () => PANELS.forEach((panel) => panel.draw()));
   addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((each) => { each.open = true; }));
   // What was folded had no width to draw in.

@@ -139,8 +139,7 @@ function line(context, points) {
 }
 
 const SHAPES = {
-  circle: "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0", square: "M-3.5 -3.5h7v7h-7z", diamond: "M0 -5L5 0L0 5L-5 0z", triangle: "M0 -4.5L4.5 3.5H-4.5z",
-  plus: "M-1.2 -4.5h2.4v3.3h3.3v2.4h-3.3v3.3h-2.4v-3.3h-3.3v-2.4h3.3z", cross: "M-4 -4L4 4M4 -4L-4 4",
+  circle: "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0", square: "M-3.5 -3.5h7v7h-7z", cross: "M-4 -4L4 4M4 -4L-4 4",
 };
 function mark(context, [x, y], shape, fill, edge, size = 1) {
   context.save();
@@ -177,13 +176,12 @@ function logarithmicSteps(low, high, count) {
   return sorted.length > 1 ? sorted : steps(low, high, count);
 }
 
-// Numbers from one place to another, evenly or by factors; `names` are words side by side, `marks` the only ticks.
-function axis({ low, high, log = false, names = null, marks = null }, from, to, count) {
+// Numbers from one place to another, evenly or by factors.
+function axis({ low, high, log = false }, from, to, count) {
   const share = (value) => (log ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low));
   const at = (value) => from + (to - from) * Math.min(Math.max(share(value), -0.05), 1.05);
   const value = (place) => { const part = Math.min(Math.max((place - from) / (to - from), 0), 1); return log ? low * (high / low) ** part : low + part * (high - low); };
-  const ticks = names ? names.map((_, place) => place) : marks || (log ? logarithmicSteps : steps)(low, high, count);
-  return { at, value, ticks, text: (tick) => (names ? names[tick] : brief(tick)) };
+  return { at, value, ticks: (log ? logarithmicSteps : steps)(low, high, count) };
 }
 
 // The ends of an axis that has room for these numbers.
@@ -202,16 +200,16 @@ function frame(canvas, height, across, up, colours) {
   if (!drawn) return null;
   const { context, width, letters } = drawn, bottom = height - letters * (across.label ? 3.1 : 1.9), top = 0.7 * letters, right = width - 0.8 * letters;
   const probe = axis(up, bottom, top, Math.max(2, (bottom - top) / (3.4 * letters)));
-  const left = (up.label ? 1.5 * letters : 0) + letters + Math.max(...probe.ticks.map((tick) => Math.min(context.measureText(probe.text(tick)).width, width / 4)));
+  const left = (up.label ? 1.5 * letters : 0) + letters + Math.max(...probe.ticks.map((tick) => context.measureText(brief(tick)).width));
   const x = axis(across, left, right, Math.max(2, Math.floor((right - left) / (7 * letters)))), y = probe;
   Object.assign(context, { fillStyle: colours.soft, strokeStyle: colours.line, lineWidth: 1 });
   for (const tick of y.ticks) {
     line(context, [[left, y.at(tick)], [right, y.at(tick)]]);
-    write(context, y.text(tick), left - 0.5 * letters, y.at(tick), "right", "middle");
+    write(context, brief(tick), left - 0.5 * letters, y.at(tick), "right", "middle");
   }
   let free = -Infinity;
   for (const tick of x.ticks) {
-    const text = x.text(tick), half = context.measureText(text).width / 2, place = Math.min(x.at(tick), width - half);
+    const text = brief(tick), half = context.measureText(text).width / 2, place = Math.min(x.at(tick), width - half);
     line(context, [[x.at(tick), top], [x.at(tick), bottom]]);
     if (place - half > free) { write(context, text, place, bottom + 0.5 * letters, "center", "top"); free = place + half + 4; }
   }
@@ -347,18 +345,8 @@ function drawLandscape(canvas, { grid, points, low, high, least, optimum, bounds
   line(context, trail.map(inside));
   mark(context, inside([1, 1]), "square", colours.paper, colours.ink, 1.2);
   if (optimum) mark(context, inside(optimum), "cross", "", colours.ink, 1.4);
-
   if (point) mark(context, inside(point), "circle", PALETTE.orange, colours.ink, 1.5);
   context.restore();
-  return drawn;
-}
-
-// Points by any two numbers or words.
-function drawPoints(canvas, { points, across, up, height = 400 }, colours) {
-  const drawn = frame(canvas, height, across, up, colours);
-  if (!drawn) return null;
-  for (const point of points) mark(drawn.context, [drawn.x.at(point.x), drawn.y.at(point.y)], point.shape, point.colour, colours.paper, 1.2);
-  drawn.context.restore();
   return drawn;
 }
 

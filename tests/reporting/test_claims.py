@@ -11,7 +11,7 @@ from support.page_material import NASTY, made_claim, write_article, write_claims
 from topicscope.papers.article import article
 from topicscope.papers.registry import paper
 from topicscope.records import ClaimRecord
-from topicscope.reporting.page import page_html
+from topicscope.reporting.page import page_of
 from topicscope.reporting.page.claims import example_document, section_of
 from topicscope.store import struct_text
 
@@ -33,7 +33,7 @@ def records_of(folder: Path) -> list[ClaimRecord]:
 
 
 def test_what_came_out_is_said_first_then_the_findings_then_the_argument_then_all_claims(results: Path) -> None:
-    page = page_html([results])
+    page = page_of([results]).html
     first = text_of(page[page.index('id="results"') : page.index("<nav")])
     assert "Of the paper's claims 5 hold, 3 fail, 1 is undecided. Of the paper's that fail: 3 not" in first
     places = [page.index(f'id="{anchor}"') for anchor in (
@@ -46,7 +46,7 @@ def test_what_came_out_is_said_first_then_the_findings_then_the_argument_then_al
 
 
 def test_a_claim_of_the_article_is_its_own_statement_with_its_verdict_and_number(results: Path, tmp_path: Path) -> None:
-    page = page_html([results])
+    page = page_of([results]).html
     line = next(each for each in page.split("<li>") if "converges to Theorem 2" in each)
     assert "✗ fails" in line
     assert "−0.82" in text_of(line).replace("-", "−")
@@ -56,12 +56,12 @@ def test_a_claim_of_the_article_is_its_own_statement_with_its_verdict_and_number
         for claim in records_of(results)
     ]
     write_records(tmp_path, other)
-    line = next(each for each in page_html([tmp_path]).split("<li>") if "converges to Theorem 2" in each)
+    line = next(each for each in page_of([tmp_path]).html.split("<li>") if "converges to Theorem 2" in each)
     assert "✓ holds" in line
 
 
 def test_a_finding_has_the_numbers_and_the_claims_that_carry_it(results: Path) -> None:
-    page = page_html([results])
+    page = page_of([results]).html
     section = text_of(page[page.index('id="findings"') : page.index('id="film"')])
     assert "SGD lingers" in section
     assert "✓ figure2/sgd-lingers (1.61 inside the rule > 0)" in section
@@ -71,12 +71,12 @@ def test_a_finding_has_the_numbers_and_the_claims_that_carry_it(results: Path) -
 
 
 def test_a_claim_has_its_rows_its_reason_its_place_in_the_paper_and_its_command(tmp_path: Path) -> None:
-    page = page_html([write_claims(tmp_path / "results")])
+    page = page_of([write_claims(tmp_path / "results")]).html
     assert NASTY not in page
     assert "topicscope reproduce --only figure2/a --preset quick --seeds 3 --seed 0 --out" in page
     assert "https://ar5iv.labs.arxiv.org/html/2303.04245#S6.SS1" in page
     assert "It was not tried." in page
-    rows = page_html([write_article(tmp_path / "article")])
+    rows = page_of([write_article(tmp_path / "article")]).html
     claim = rows[rows.index("<code>figure2/blocks</code>") :].split("</details>")[0]
     assert [sign in claim for sign in ("✓ holds", "✗ fails")] == [True, True]
     assert "SGD" in claim
@@ -94,7 +94,7 @@ def test_words_alone_explain_runs_and_make_no_list_of_claims(tmp_path: Path) -> 
     folder = write_article(tmp_path / "results")
     (folder / "claims.json").unlink()
     (folder / "article.json").write_bytes(struct_text([article(paper(), [])]))
-    page = page_html([folder])
+    page = page_of([folder]).html
     assert page.index('id="sandbox"') < page.index('id="stages"') < page.index('id="yours"')
     assert 'class="claims"' not in page
     assert 'class="to-claim' not in page
@@ -104,13 +104,13 @@ def test_words_alone_explain_runs_and_make_no_list_of_claims(tmp_path: Path) -> 
 def test_an_unfinished_or_damaged_folder_is_named_and_the_page_is_there_all_the_same(tmp_path: Path) -> None:
     folder = write_claims(tmp_path / "results")
     (folder / "claims.json").write_text("[]")
-    assert "no claim is measured yet" in page_html([folder])
+    assert "no claim is measured yet" in page_of([folder]).html
     for content in ("[{", '{"claims": []}', "[3]"):
         (folder / "claims.json").write_text(content)
-        assert "claims.json cannot be read" in page_html([folder])
+        assert "claims.json cannot be read" in page_of([folder]).html
     write_claims(tmp_path / "other")
     (tmp_path / "other" / "article.json").write_text("[{}]")
-    page = page_html([tmp_path / "other"])
+    page = page_of([tmp_path / "other"]).html
     assert "article.json cannot be read" in page
     assert "figure2/a" in page
 
@@ -121,11 +121,11 @@ def test_words_from_a_folder_are_no_markup_and_no_other_address_than_of_the_web(
     nasty = words | {"opening": [NASTY, f"${NASTY}$"], "title": NASTY, "cite": NASTY, "captions": {"figure2": NASTY}}
     nasty["sections"][0]["title"] = nasty["findings"][0]["sentence"] = NASTY
     (folder / "article.json").write_bytes(msgspec.json.encode([nasty]))
-    page = page_html([folder])
+    page = page_of([folder]).html
     assert NASTY not in page
     assert html.escape(NASTY, quote=False).replace('"', "&#34;") in page
     (folder / "article.json").write_bytes(msgspec.json.encode([nasty | {"url": "javascript:alert(1)"}]))
-    page = page_html([folder])
+    page = page_of([folder]).html
     assert "javascript:alert" not in page
     assert "article.json cannot be read" in page
 
@@ -150,7 +150,7 @@ def test_the_example_document_is_always_the_same_and_shows_every_kind_of_positio
 
 
 def test_several_folders_of_claims_have_a_table_each_and_one_article(tmp_path: Path) -> None:
-    page = page_html([write_article(tmp_path / "one"), write_claims(tmp_path / "two")])
+    page = page_of([write_article(tmp_path / "one"), write_claims(tmp_path / "two")]).html
     assert page.count('<section class="claims') == 2
     assert page.count('id="sandbox"') == 1
     assert made_claim("a/b", "Figure 2", 1.0).verdict == "holds"

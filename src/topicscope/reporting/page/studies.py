@@ -1,0 +1,229 @@
+"""Probes, sweeps and landscapes on a page: tables, drawings, and what the page's script needs of them."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from msgspec.structs import asdict
+
+from topicscope.records import (
+    Comparison,
+    LandscapeGrid,
+    PairedRow,
+    ProbeRow,
+    TopicWord,
+    read_corpora,
+    read_landscape,
+    read_landscapes,
+    read_paired,
+    read_probe,
+    read_sweep_group,
+    read_sweep_rows,
+    read_topic_words,
+)
+from topicscope.reporting.answer import (
+    MEASURES,
+    PAIRED,
+    answers,
+    labels_of,
+    model_label,
+    paired,
+    paired_answers,
+    paired_verdict,
+    probe_notes,
+)
+from topicscope.reporting.page.runs import evenly
+from topicscope.reporting.page.store import Found
+from topicscope.reporting.rounding import NOTHING, comparison_text, is_significant, readable, with_interval
+from topicscope.settings.sweep import labels, load_sweep
+from topicscope.store import Row
+
+# Drawings of a probe by the beginnings of their names, in the order of the page; the first three answer its question.
+DRAWN = ("depth", "topics-", "topic-map", "ratios-", "heads", "words", "checkpoints-")
+MOST_TOPICS, MOST_ROWS = 300, 1_000
+# The most points of an axis of a landscape: a panel has no pixels for more.
+GRID_POINTS = 61
+# What people sweep for, in words; the first one that was measured counts.
+SWEPT_FOR = {
+    "excess_over_optimum": "excess loss over the exact optimum",
+    "distance_to_optimum": "distance to the exact optimum",
+    "excess_loss": "excess loss over the Bayes floor",
+    "validation_loss": "validation loss",
+    "loss": "loss of the batch",
+}
+
+
+def probe_section(folder: Path, number: int, found: Found) -> Row | None:
+    """What the page shows of the probe in a folder; None, with a note, if it has no rows yet.
+
+    A table's rows are cells by the names of its columns.
+    """
+    rows = found.read(read_probe, folder / "probe.json")
+    if not rows:
+        if rows is not None:
+            found.notes.append(f"{folder}: the probe has measured nothing yet; run it again to resume.")
+        return None
+    anchor, names = f"probe-{number}", labels_of(rows)
+    comparisons = found.read(read_paired, folder / "comparisons.json") or []
+    topics, kept = _topics(found.read(read_topic_words, folder / "topics.csv") or [])
+    drawn = {kind: sorted((folder / "figures").glob(f"{kind}*.svg")) for kind in DRAWN}
+    images = found.images([path for paths in drawn.values() for path in paths], anchor)
+    return {
+        "anchor": anchor,
+        "folder": str(folder),
+        "notes": probe_notes(found.read(read_corpora, folder / "corpus.json") or [], rows),
+        "conclusion": answers(rows),
+        "compared": paired_answers(comparisons, names),
+        "comparisons": [_paired_row(row, names) for row in paired(comparisons)],
+        # Own topics come from no LDA.
+        "lda": any(row.fraction is not None for row in rows),
+        "rows": [table_row(row) for row in rows],
+        # A topic's name with its words, and the meaning of the sign beside a word.
+        "topics": topics,
+        "kept": kept,
+        "answering": [image for image in images if image["name"].startswith(DRAWN[:3])],
+        "images": [image for image in images if not image["name"].startswith(DRAWN[:3])],
+    }
+
+
+def table_row(row: ProbeRow) -> Row:
+    """A row of probe.json in words."""
+    return {
+        "model": model_label(row),
+        "fraction": "own topics" if row.fraction is None else f"{row.fraction:g}",
+        "assignment": row.assignment,
+        "embedding": row.embedding,
+        "words": str(row.words),
+        "topics": str(row.topics),
+        "centred": "yes" if row.centred else "no",
+        **{label: ratio_text(getattr(row, name) or Comparison()) for name, label in MEASURES.items()},
+    }
+
+
+def _paired_row(row: PairedRow, names: dict[str, str]) -> Row:
+    """A row of comparisons.json in words."""
+    numbers = {
+        "ratio of ratios": (row.ratio_of_ratios, row.low, row.high),
+        "difference": (row.difference, row.difference_low, row.difference_high),
+        "difference of AUC": (row.auc_difference, row.auc_difference_low, row.auc_difference_high),
+    }
+    return {
+        "model": names.get(row.model, row.model),
+        "against": names.get(row.against, row.against),
+        "measure": PAIRED[row.measure] + ("" if row.layer is None else f", layer {row.layer}"),
+        "verdict": paired_verdict(row),
+        **{
+            label: NOTHING if value is None else with_interval(value, low, high)
+            for label, (value, low, high) in numbers.items()
+        },
+        "p": NOTHING if row.p is None else readable(row.p, 3),
+    }
+
+
+def ratio_text(comparison: Comparison) -> str:
+    """Same- over different-topic average with its interval; the difference where the ratio is not defined."""
+    text = comparison_text(comparison, no_ratio="no ratio; difference")
+    return text + (" *" if text != NOTHING and is_significant(comparison) else "")
+
+
+def _topics(rows: Sequence[TopicWord]) -> tuple[list[tuple[str, str]], str]:
+    """Words of each topic at the widest threshold, those that the narrowest keeps too marked."""
+    first = [row for row in rows if (row.seed, row.assignment) == (rows[0].seed, rows[0].assignment)]
+    fractions = sorted({row.fraction for row in first}, key=lambda fraction: fraction or 0.0) or [None]
+    narrow, wide = fractions[0], fractions[-1]
+    kept = {(row.topic, row.word) for row in first if row.fraction == narrow}
+    words: dict[str, list[str]] = {}
+    for row in first:
+        if row.fraction == wide:
+            sign = " ✓" if narrow != wide and (row.topic, row.word) in kept else ""
+            words.setdefault(row.topic, []).append(row.word + sign)
+    meaning = f"✓: kept at threshold {narrow:g} too; all at {wide:g}" if narrow and narrow != wide else "all kept"
+    return [(topic, ", ".join(listed)) for topic, listed in list(words.items())[:MOST_TOPICS]], meaning
+
+
+def sweep_section(folder: Path, number: int, found: Found) -> Row | None:
+    """The sweep in a folder; None, with a note, if no run is finished."""
+    rows = _sweep_rows(folder, found)
+    if not rows:
+        return None
+    names = [name for name in rows[0] if len({row[name] for row in rows}) > 1]
+    # Files by the parts of their paths that distinguish them; the table's CSV has whole paths.
+    paths = [name for name in names if any("/" in row[name] for row in rows) and name != "run"]
+    shown = {name: labels(list(dict.fromkeys(row[name] for row in rows))) for name in paths}
+    cells = [{name: shown[name][row[name]] if name in shown else _brief(row[name]) for name in names} for row in rows]
+    return {
+        "anchor": f"sweep-{number}",
+        "folder": str(folder),
+        "names": names,
+        "rows": [
+            {name: (row[name], text) for name, text in cell.items()}
+            for row, cell in zip(rows[:MOST_ROWS], cells, strict=False)
+        ],
+        "said": f"{len(rows)} runs. {_best(rows, cells)}".strip(),
+        # Whether the runs themselves are there, for a separate page.
+        "has_runs": (folder / "runs").is_dir(),
+        "images": found.images(sorted((folder / "figures").glob("sweep.svg")), f"sweep-{number}"),
+    }
+
+
+def _sweep_rows(folder: Path, found: Found) -> list[dict[str, str]]:
+    """A row per run, as far as they are finished, with a note if not all are."""
+    if (folder / "sweep.csv").exists():
+        return found.read(read_sweep_rows, folder / "sweep.csv") or []
+    sweep = found.read(load_sweep, folder / "sweep.toml")
+    groups = [rows for path in sorted((folder / "work").glob("*.json")) if (rows := found.read(read_sweep_group, path))]
+    total = f" of {len(sweep.points()) * len(sweep.groups())}" if sweep else ""
+    again = f"topicscope sweep --out {folder} --resume resumes it."
+    found.notes.append(f"{folder}: {len(groups)}{total} groups of the sweep's runs are finished; {again}")
+    cells = [row.cells() for group in groups for row in group]
+    # Models of different kinds have different parts. Cells are in the form of a finished sweep's table.
+    names = dict.fromkeys(name for row in cells for name in row)
+    return [{name: "" if row.get(name) is None else str(row[name]) for name in names} for row in cells]
+
+
+def _best(rows: Sequence[dict[str, str]], cells: Sequence[dict[str, str]]) -> str:
+    """Where the measure that people sweep for is smallest, averaged over seeds; empty without it or with one place."""
+    measure = next((name for name in SWEPT_FOR if name in rows[0] and len({row[name] for row in rows}) > 1), None)
+    groups: dict[str, list[float]] = {}
+    for row, cell in zip(rows, cells, strict=True):
+        if measure and math.isfinite(value := _number(row[measure])):
+            settings = " and ".join(f"{name} = {text}" for name, text in cell.items() if "." in name)
+            groups.setdefault(settings, []).append(value)
+    if measure is None or len(groups) < 2:
+        return ""
+    means = {settings: sum(values) / len(values) for settings, values in groups.items()}
+    where = min(means, key=lambda settings: means[settings])
+    return f"The {SWEPT_FOR[measure]} is smallest at {where}: {readable(means[where])} on average over seeds."
+
+
+def _brief(text: str) -> str:
+    """A number with a fraction to four digits; all else as it is."""
+    value = _number(text)
+    return readable(value) if math.isfinite(value) and not value.is_integer() else text
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def landscape_sections(found: Found) -> list[Row]:
+    """The loss over (α, β): one entry for every T, τ and W^V in the folders."""
+    grids: list[LandscapeGrid] = []
+    for folder in found.landscapes:
+        # Many small ones in one file, as ``reproduce`` writes them, or one of ``landscape``.
+        if (folder / "landscapes.npz").exists():
+            grids += found.read(read_landscapes, folder) or []
+        if (folder / "landscape.npz").exists() and (one := found.read(read_landscape, folder)):
+            about, weights, loss = one
+            kept = evenly(len(weights), GRID_POINTS)
+            grids.append((about, weights[kept], loss[np.ix_(kept, kept)]))
+    unique: dict[Any, Row] = {}
+    for about, weights, loss in grids:
+        key = about.value, about.topics, about.per_document, about.words
+        unique[key] = asdict(about) | {"weights": found.store.numbers(weights), "grid": found.store.numbers(loss)}
+    return [unique[key] for key in sorted(unique)]
