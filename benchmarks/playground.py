@@ -155,7 +155,7 @@ def engine(model: Model, seeds: int) -> float:
         began = time.process_time()
         with torch_threads(1):
             trainer = Trainer(make_engine(settings, range(seeds), topic_model))
-            trainer.begin(empty_run("benchmark", settings, range(seeds), {}))
+            trainer.begin(empty_run("benchmark", settings, range(seeds), topic_model))
             trainer.run()
         return time.process_time() - began
 

@@ -82,7 +82,7 @@ def _embedded(width: int) -> Model:
 
 
 def _documents(settings: Settings) -> MaskedDocuments:
-    return BatchStream(settings, TopicModel.from_settings(settings.data)).chunk(0).span(0, settings.training.batch)
+    return BatchStream(settings, TopicModel.from_settings(settings.documents)).chunk(0).span(0, settings.training.batch)
 
 
 def repeated(documents: MaskedDocuments, times: int) -> MaskedDocuments:
@@ -165,7 +165,7 @@ def _sized(engine: Engine, words: int, model: Model) -> Settings:
 
 
 def _gain(name: str, settings: Settings, turns: int) -> ThreadGain:
-    topic_model = TopicModel.from_settings(settings.data)
+    topic_model = TopicModel.from_settings(settings.documents)
     trained = Ours(settings)
     batch = trained.prepare([BatchStream(settings, topic_model).chunk(0).span(0, settings.training.batch)], 1)[0]
     one, several = [], []
@@ -174,7 +174,7 @@ def _gain(name: str, settings: Settings, turns: int) -> ThreadGain:
         one.append(_clock_seconds(trained, batch, 1))
         several.append(_clock_seconds(trained, batch, available_cores()))
     gain = statistics.median(slow / fast for slow, fast in zip(one[1:], several[1:], strict=True))
-    size = step_size(settings, topic_model.vocabulary)
+    size = step_size(settings)
     return ThreadGain(name, size, statistics.median(one[1:]), statistics.median(several[1:]), gain)
 
 

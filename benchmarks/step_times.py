@@ -71,7 +71,7 @@ class Ours:
 
         self.settings, self.seeds = settings, seeds
         own = [settings.seed + seed for seed in range(seeds)]
-        self.trainer = Trainer(make_engine(settings, own, TopicModel.from_settings(settings.data)))
+        self.trainer = Trainer(make_engine(settings, own, TopicModel.from_settings(settings.documents)))
         self.trainer.engine.enter(0)
 
     def prepare(self, members: Iterable[MaskedDocuments], steps: int) -> list[Any]:
@@ -221,7 +221,7 @@ def bench(*, rounds: int = 30, report: Report | None = None) -> dict[str, Any]:
 
 
 def _streams(settings: Settings, seeds: int) -> list[BatchStream]:
-    topic_model = TopicModel.from_settings(settings.data)
+    topic_model = TopicModel.from_settings(settings.documents)
     return [BatchStream(dataclasses.replace(settings, seed=seed), topic_model) for seed in range(seeds)]
 
 

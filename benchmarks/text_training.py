@@ -17,36 +17,31 @@ from typing import Any
 import numpy as np
 import torch
 
-from topicscope.model.encoder import bert_config, to_bert
-from topicscope.settings.text import Encoder, TextData, TextSettings, TextTraining
+from topicscope.model.bert import to_bert
+from topicscope.settings import TEXT_MODEL, TEXT_TRAINING, Model, Settings, TextData
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.training.batches import Text
+from topicscope.training.engines import Engine, make_engine
 from topicscope.training.loop import Trainer
 from topicscope.training.machine import torch_threads
-from topicscope.training.text import TextEngine, prepare_text
+from topicscope.training.text import prepare_text
 
 SIZES = {
-    "4 layers, width 128": Encoder(width=128, feed_forward=512),
-    "4 layers, width 256": Encoder(width=256, feed_forward=1_024),
+    "4 layers, width 128": replace(TEXT_MODEL, dimension=128, feed_forward=512),
+    "4 layers, width 256": TEXT_MODEL,
 }
 DATA = TextData(corpus="wiki-sample", vocabulary=8_000, length=126)
 THREADS = 1
 
 
 class HuggingFace:
-    """``BertForMaskedLM`` with the encoder's weights, and a training loop as its documentation has it."""
+    """``BertForMaskedLM`` with our weights, and a training loop as its documentation has it."""
 
-    def __init__(self, engine: TextEngine) -> None:
-        from transformers import BertConfig, BertForMaskedLM
-
-        settings, specials = engine.settings, engine.text.specials
-        fields = bert_config(
-            settings.model, vocabulary=specials.vocabulary, longest=settings.positions, padding=specials.padding
-        )
-        self.model: Any = BertForMaskedLM(BertConfig(**fields)).train()
-        self.model.load_state_dict(to_bert({name: weight[0] for name, weight in engine.weights.items()}))
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=settings.training.learning_rate)
-        self.specials = specials
+    def __init__(self, engine: Engine, padding: int) -> None:
+        weights = {name: weight[0] for name, weight in engine.weights.items()}
+        self.model: Any = to_bert(engine.settings.model, weights, padding).train()
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=engine.training.learning_rate)
+        self.padding = padding
 
     def step(self, passages: MaskedDocuments) -> float:
         """Padding, forward, loss, backward, Adam."""
@@ -57,15 +52,11 @@ class HuggingFace:
         return float(loss.detach())
 
     def _batch(self, passages: MaskedDocuments) -> dict[str, torch.Tensor]:
-        lengths = passages.lengths + 2
-        present = np.arange(lengths.max()) < lengths[:, None]
-        content = present & (np.arange(lengths.max()) >= 1) & (np.arange(lengths.max()) < lengths[:, None] - 1)
-        tokens = np.full(present.shape, self.specials.padding, dtype=np.int64)
+        present = np.arange(passages.lengths.max()) < passages.lengths[:, None]
+        tokens = np.full(present.shape, self.padding, dtype=np.int64)
         labels = np.full(present.shape, -100, dtype=np.int64)
-        tokens[:, 0] = self.specials.before
-        tokens[np.arange(len(lengths)), lengths - 1] = self.specials.after
-        tokens[content] = passages.tokens
-        labels[content] = np.where(passages.masked, passages.words, -100)
+        tokens[present] = passages.tokens
+        labels[present] = np.where(passages.masked, passages.words, -100)
         arrays = {"input_ids": tokens, "attention_mask": present.astype(np.int64), "labels": labels}
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
@@ -75,19 +66,26 @@ def our_step(trainer: Trainer, passages: MaskedDocuments) -> float:
     losses = trainer.engine.losses(trainer.engine.prepare([passages])[0])
     trainer.update(losses)
     trainer.step += 1
-    return float(losses)
+    return float(losses.detach())
 
 
-def compare(model: Encoder, text: Text, rounds: int) -> tuple[float, float, float]:
+def compare(model: Model, text: Text, rounds: int) -> tuple[float, float, float]:
     """Tokens a second of processor time, ours and theirs, and the largest difference between their losses."""
     # One mean over all masked positions of a batch, as Hugging Face takes it.
-    training = TextTraining(batch=16, threads=THREADS, average="batch", learning_rate=1e-4, validate_every=0)
-    engine = TextEngine(TextSettings(data=DATA, model=model, training=training), text)
-    trainer, theirs = Trainer(engine), HuggingFace(engine)
+    changes: dict[str, Any] = {
+        "batch": 16,
+        "threads": THREADS,
+        "average": "batch",
+        "learning_rate": 1e-4,
+        "validate_every": 0,
+    }
+    engine = make_engine(Settings(data=DATA, model=model, training=replace(TEXT_TRAINING, **changes)), [0], text)
+    trainer, theirs = Trainer(engine), HuggingFace(engine, text.specials.padding)
     speeds: tuple[list[float], list[float]] = ([], [])
     apart = 0.0
     for number in range(rounds + 1):
-        passages, losses = engine.streams[0].chunk(number), []
+        # Of the passages drawn at once, those of one step.
+        passages, losses = engine.streams[0].chunk(number).span(0, 16), []
         for which, step in enumerate((lambda each: our_step(trainer, each), theirs.step)):
             began = time.process_time()
             losses.append(step(passages))
@@ -100,11 +98,11 @@ def compare(model: Encoder, text: Text, rounds: int) -> tuple[float, float, floa
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     with tempfile.TemporaryDirectory() as folder, torch_threads(THREADS):
-        text = prepare_text(DATA, Path(folder)).text
+        text, _ = prepare_text(DATA, Path(folder))
         print(f"wiki-sample, vocabulary {DATA.vocabulary:,}, batches of 16 passages of {DATA.length} tokens, 1 thread")
         print("| | ours, tokens/s | Hugging Face, tokens/s | ratio | losses apart by |\n|---|---:|---:|---:|---:|")
         for name, model in SIZES.items():
-            ours, theirs, apart = compare(replace(model), text, rounds)
+            ours, theirs, apart = compare(model, text, rounds)
             print(f"| {name} | {ours:,.0f} | {theirs:,.0f} | {ours / theirs:.2f} | {apart:.1e} |", flush=True)
 
 

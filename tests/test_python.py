@@ -62,6 +62,8 @@ SAME = [
     'SMALL == settings_from_table({"data": {"topics": 3, "words": 2, "length": [4, 9], "documents": 30}})',
     # What a dictionary leaves out keeps the default of its place: biases start at zero.
     'ts.Settings(model={"key_bias": {"train": False}}).model.key_bias == Part(start="zero", train=False)',
+    'ts.Settings(data={"corpus": "x"}, model={"layers": 2}).model.layers == 2',
+    'ts.Settings(data={"corpus": "x"}, model={"layers": 2}).model.heads == ts.settings.TEXT_MODEL.heads == 4',
     "Data(dirichlet=0.3) == Data(dirichlet=[0.3]) == Data(dirichlet=(0.3,))",
     'Data(topic_words=Path("matrix.npy")) == Data(topic_words="matrix.npy")',
     'Training(schedule="two-stage").schedule == "two_stage"',

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from topicscope.commands.train import train
     from topicscope.measure.run import Run, read_run
     from topicscope.probing.topics import word_topics
-    from topicscope.settings import Settings
+    from topicscope.settings import Settings, TextData
     from topicscope.settings.sweep import Sweep, load_sweep
-    from topicscope.settings.text import TextSettings
     from topicscope.settings.toml import load_settings
     from topicscope.theory.setting import TheorySetting
 
@@ -34,7 +33,7 @@ __all__ = [
     "Run",
     "Settings",
     "Sweep",
-    "TextSettings",
+    "TextData",
     "TheorySetting",
     "__version__",
     "check",
@@ -64,7 +63,7 @@ _MODULES = {
     "Run": "measure.run",
     "Settings": "settings",
     "Sweep": "settings.sweep",
-    "TextSettings": "settings.text",
+    "TextData": "settings",
     "TheorySetting": "theory.setting",
     "load_settings": "settings.toml",
     "load_sweep": "settings.sweep",

@@ -1,14 +1,32 @@
-"""Whether the processor can compute in low precision: some announce instructions that end any process using them."""
+"""Where to compute, and whether it can in low precision: some processors announce instructions that end the process."""
 
 import logging
 import subprocess
 import sys
 from functools import cache
+from typing import TYPE_CHECKING
+
+from topicscope.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
 
 logger = logging.getLogger(__name__)
 
 # A product as large as those for which the library chooses such instructions.
 TRIAL = "import torch; torch.nn.functional.linear(*torch.ones(2, 64, 64, dtype=torch.{dtype}))"
+
+
+def device_named(name: str) -> "torch.device":
+    """The device to run on; "auto" is the first available of CUDA, MPS and CPU."""
+    import torch
+
+    present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        return torch.device(next(kind for kind in present if present[kind]))
+    if not present[name]:
+        raise InputError(f"--device {name} is not available here: give cpu, or auto.")
+    return torch.device(name)
 
 
 def usable_precision(dtype: str, device: str) -> str:

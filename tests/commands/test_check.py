@@ -291,18 +291,6 @@ def test_the_verdict_is_one_sentence_made_of_the_numbers(tmp_path: Path) -> None
     assert "a diagonal without blocks is seen" in verdicts["diagonal"]
 
 
-def test_a_mean_over_entries_has_the_optimum_of_the_sum_but_none_that_is_known_with_l2(tmp_path: Path) -> None:
-    weights = {"embedding": np.eye(7), "value": finite_optimum(POPULATION)[None]}
-    model = Model(**ONE_HOT, **NO_BIAS)
-    mean = Training(loss="squared", squared="mean")
-    found = check(run_folder(tmp_path / "mean", model, weights, mean))
-    assert found.finite is not None
-    assert found.finite.excess_loss < 1e-9
-    with_l2 = check(run_folder(tmp_path / "l2", model, weights, Training(loss="squared", squared="mean", l2=1e-3)))
-    assert with_l2.finite is None
-    assert "mean over entries" in with_l2.notes[0]
-
-
 def test_hidden_keys_have_no_known_optimum(tmp_path: Path) -> None:
     weights = {"embedding": np.eye(7), "value": np.zeros((1, 7, 7))}
     found = check(run_folder(tmp_path, Model(**ONE_HOT, **NO_BIAS, masked_keys="hidden"), weights))

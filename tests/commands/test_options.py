@@ -192,4 +192,4 @@ def test_help_all_has_every_setting_and_help_the_usual_ones(
             parse_train([*corpus, option])
         printed[option] = set(re.findall(r"--[\w.-]+", capsys.readouterr().out))
     assert printed["--help"] - {"--help-all."} < printed["--help-all"]
-    assert ("--topics.iterations" if corpus else "--training.validation-documents") in printed["--help-all"]
+    assert ("--data.split" if corpus else "--training.validation-documents") in printed["--help-all"]

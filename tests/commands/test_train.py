@@ -117,7 +117,7 @@ def test_bad_input_is_one_sentence_exit_code_2_and_nothing_written(
         ("[data]\ntopcs = 3\n", "did you mean data.topics?"),
         ("[data]\ntopics = \n", "line 2"),
         ("[training]\nstep = 3\n", "training.step is not a setting: did you mean training.steps?"),
-        ("[training]\nlr = 0.1\n", "training.lr is not a setting: give any of loss, average, optimizer, learning_rate"),
+        ("[training]\nlr = 0.1\n", "training.lr is not a setting: give any of loss, average, l2, l2_parts"),
         ('[training]\nschedule = "three-stage"\n', "give one of joint, two_stage, alternating"),
     ],
 )

@@ -7,8 +7,7 @@ import pytest
 
 from support.text_corpus import small_text_settings, write_corpus
 from topicscope.cli import main
-from topicscope.errors import InputError
-from topicscope.settings.toml import dump_settings, load_any_settings, load_settings
+from topicscope.settings.toml import dump_settings
 
 pytest.importorskip("tokenizers")
 
@@ -21,20 +20,20 @@ def settings_file(tmp_path: Path) -> Path:
     return path
 
 
-def test_train_on_text_prints_its_speed_and_resumes(
+def test_train_on_text_prints_its_last_row_and_resumes(
     settings_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
     assert main(["train", str(settings_file), "--out", str(out), "--device", "cpu", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["step"] == 14
-    assert printed["tokens_per_second"] > 0
+    assert printed["attention/words/2"] > 0
     assert (out / "huggingface" / "model.safetensors").exists()
     assert "Rotation of W^V by layer" in (out / "report.html").read_text()
     assert main(["train", "--out", str(out), "--resume", "--device", "cpu"]) == 0
-    assert "tokens/s" in capsys.readouterr().out
-    assert main(["train", "--out", str(out), "--resume", "--model.width", "16", "--device", "cpu"]) == 2
-    assert "model.width (8 there, 16 here)" in capsys.readouterr().err
+    assert "14 steps, loss" in capsys.readouterr().out
+    assert main(["train", "--out", str(out), "--resume", "--model.dimension", "16", "--device", "cpu"]) == 2
+    assert "model.dimension (8 there, 16 here)" in capsys.readouterr().err
 
 
 def test_what_could_not_be_read_of_the_corpus_is_said_and_stands_on_the_page(
@@ -71,8 +70,8 @@ def test_a_run_killed_while_its_corpus_is_read_goes_on_without_its_settings_bein
         with pytest.raises(KeyError):
             main(["train", str(settings_file), "--out", str(out), "--device", "cpu"])
     assert [path.name for path in out.iterdir()] == ["settings.toml"]
-    assert main(["train", "--out", str(out), *resumed, "--model.width", "16"]) == 2
-    assert "model.width (8 there, 16 here)" in capsys.readouterr().err
+    assert main(["train", "--out", str(out), *resumed, "--model.dimension", "16"]) == 2
+    assert "model.dimension (8 there, 16 here)" in capsys.readouterr().err
     assert main(["train", "--out", str(out), *resumed]) == 0
     assert "14 steps" in capsys.readouterr().out
     # The control: without settings there is nothing to go on with.
@@ -84,8 +83,8 @@ def test_a_run_killed_while_its_corpus_is_read_goes_on_without_its_settings_bein
     ("words", "message"),
     [
         (["--data.corpus", "missing.txt"], "does not exist"),
-        (["--data.corpus", "wiki-sample", "--model.heads", "3"], "must divide model.width"),
-        (["--data.corpus", "wiki-sample", "--data.length", "1"], "2 tokens or more"),
+        (["--data.corpus", "wiki-sample", "--model.heads", "3"], "must divide model.dimension"),
+        (["--data.corpus", "wiki-sample", "--data.length", "1"], "2 or more"),
         (["--data.corpus", "wiki-sample", "--data.layout", "pages"], "--data.layout"),
         (["--data.corpus", "wiki-sample", "--data.topics", "3"], "--data.topics"),
     ],
@@ -97,9 +96,3 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
     printed = capsys.readouterr()
     assert message in printed.err
     assert printed.err.count("\n") == 1
-
-
-def test_settings_of_text_are_not_taken_for_others(settings_file: Path) -> None:
-    assert load_any_settings(settings_file).data.corpus.endswith("corpus.txt")  # type: ignore[union-attr]
-    with pytest.raises(InputError, match="not about a run on text"):
-        load_settings(settings_file)

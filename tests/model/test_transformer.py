@@ -25,7 +25,7 @@ FULL: dict[str, Any] = {
     "head_transform": True,
     "tied": False,
     "positions": "learned",
-    "token_types": True,
+    "token_types": 1.0,
     "embedding_norm": True,
 }
 RANDOM_PARTS = {
@@ -151,7 +151,7 @@ def test_a_document_gives_the_same_alone_and_in_any_batch(
 ) -> None:
     settings = small_settings(model=architecture | {"embedding": {"start": "normal", "scale": 0.3}})
     model = build_model(settings, dtype=dtype)
-    topic_model = TopicModel.from_settings(settings.data)
+    topic_model = TopicModel.from_settings(settings.documents)
     draw = np.random.default_rng(5)
     sampled = sample_documents(topic_model, 6, generator=draw)
     hidden = settings.model.masked_keys == "hidden"
@@ -172,7 +172,7 @@ def test_a_document_gives_the_same_alone_and_in_any_batch(
 def test_hidden_masked_keys_get_no_attention_and_visible_ones_do() -> None:
     """The released code hides masked positions; by default we do not."""
     documents = mask_documents(
-        sample_documents(TopicModel.from_settings(small_settings().data), 5, generator=np.random.default_rng(0)),
+        sample_documents(TopicModel.from_settings(small_settings().documents), 5, generator=np.random.default_rng(0)),
         Masking(mask=0.4),
         7,
         needs_visible_key=True,
@@ -205,7 +205,7 @@ def gelu(x: float) -> float:
     return x * 0.5 * (1 + math.erf(x / math.sqrt(2)))
 
 
-def normalised(column: np.ndarray, gain: np.ndarray, bias: np.ndarray, epsilon: float = 1e-5) -> np.ndarray:
+def normalised(column: np.ndarray, gain: np.ndarray, bias: np.ndarray, epsilon: float = 1e-12) -> np.ndarray:
     return (column - column.mean()) / math.sqrt(column.var() + epsilon) * gain + bias
 
 
@@ -227,7 +227,7 @@ def written_out(weights: dict[str, np.ndarray], settings: Model, tokens: list[in
             state[:, place] += weights["token_types"]
     if settings.embedding_norm:
         gain, bias = weights["embedding_norm"], weights["embedding_norm_bias"]
-        state = np.stack([normalised(state[:, j], gain, bias, 1e-12) for j in range(len(tokens))], axis=1)
+        state = np.stack([normalised(state[:, j], gain, bias) for j in range(len(tokens))], axis=1)
     for layer in range(settings.layers):
         keys = weights["key"][layer] @ state + weights["key_bias"][layer][:, None]
         queries = weights["query"][layer] @ state + weights["query_bias"][layer][:, None]
@@ -280,9 +280,9 @@ SWITCHES: list[dict[str, Any]] = [
     {"tied": False},
     {"positions": "sinusoidal"},
     {"positions": "learned"},
-    {"token_types": True},
+    {"token_types": 1.0},
     {"embedding_norm": True},
-    {"token_types": True, "embedding_norm": True},
+    {"token_types": 1.0, "embedding_norm": True},
     {"tied": False, "prediction": {"start": "uniform"}},
     FULL,
 ]
@@ -344,7 +344,7 @@ def test_embeddings_are_normalised_with_berts_epsilon() -> None:
 
 def test_a_decoder_of_its_own_frozen_at_the_identity_is_the_tied_one_of_one_hot_embeddings() -> None:
     """The released code has such a decoder beside one-hot embeddings; W^E⊤ = I predicts the same."""
-    one_hot = RANDOM_PARTS | {"embedding": {"start": "identity", "train": False}, "token_types": True}
+    one_hot = RANDOM_PARTS | {"embedding": {"start": "identity", "train": False}, "token_types": 1.0}
     own = {"tied": False, "prediction": {"start": "identity", "train": False}}
     tied, untied = build_model(small_settings(model=one_hot)), build_model(small_settings(model=one_hot | own))
     tokens = torch.tensor([[1, 5, 0, 2]])

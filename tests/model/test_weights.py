@@ -7,7 +7,7 @@ from safetensors.numpy import save_file
 
 from support.helpers import small_settings
 from topicscope.errors import InputError
-from topicscope.model.weights import initial_weights
+from topicscope.model.weights import start_weights
 from topicscope.settings import Settings
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.finite_documents import finite_optimum, moments
@@ -18,9 +18,7 @@ SAME_TOPIC = (TOPIC[:, None] == TOPIC) & (TOPIC > 0)
 
 
 def weights_of(settings: Settings, seed: int = 0) -> dict[str, np.ndarray]:
-    draw = np.random.default_rng(seed)
-    topic_model = TopicModel.from_settings(settings.data)
-    return initial_weights(settings.model, topic_model, settings.masking, generator=draw)
+    return start_weights(settings, seed, TopicModel.from_settings(settings.documents))
 
 
 def started(part: str, start: str, **more: Any) -> np.ndarray:
@@ -49,7 +47,7 @@ def test_identity_zero_and_theorem_starts_are_those_matrices() -> None:
     assert (started("value", "theorem")[0] == theorem2(3, 2, masking)).all()
 
 
-WIDE: dict[str, Any] = {"dimension": 400, "token_types": True, "embedding_norm": True, "tied": False}
+WIDE: dict[str, Any] = {"dimension": 400, "token_types": 1.0, "embedding_norm": True, "tied": False}
 
 
 def wide(part: str, **settings: Any) -> np.ndarray:
@@ -151,13 +149,12 @@ def test_starts_that_a_part_cannot_have_are_refused() -> None:
 
 
 def test_the_finite_start_is_the_optimum_of_the_runs_own_mean() -> None:
-    topic_model = TopicModel.from_settings(small_settings().data)
-    model, masking = small_settings(model={"value": {"start": "finite"}}).model, small_settings().masking
     for average in ("document", "batch"):
-        found = initial_weights(model, topic_model, masking, average=average, generator=np.random.default_rng(0))
-        expected = finite_optimum(moments(topic_model, masking, average))
-        assert (found["value"][0] == expected).all()
-    assert abs(expected - finite_optimum(moments(topic_model, masking, "document"))).max() > 1e-3
+        settings = small_settings(model={"value": {"start": "finite"}}, training={"average": average})
+        exact = moments(TopicModel.from_settings(settings.documents), settings.masking, settings.training.average)
+        assert (weights_of(settings)["value"][0] == finite_optimum(exact)).all()
+    other = small_settings(model={"value": {"start": "finite"}})
+    assert abs(weights_of(settings)["value"] - weights_of(other)["value"]).max() > 1e-3
 
 
 def test_theorem_2_as_a_start_needs_more_topics_than_a_document_has() -> None:

@@ -13,11 +13,11 @@ from support.small_paper import DONE, Numbers
 from support.text_corpus import small_text_settings, write_corpus
 from support.tiny_models import save_tiny, save_tokenizer
 from topicscope.errors import UnreadableError
-from topicscope.papers.needs import Engine, Experiment, Probing, TextExperiment, computed, is_there, task
+from topicscope.papers.needs import Engine, Experiment, Probing, computed, is_there, task
 from topicscope.papers.topic_structure import language
 from topicscope.probing import topics
 from topicscope.probing.settings import CorpusSettings, MeasureSettings, ProbeSettings, TopicOptions
-from topicscope.training import batches, final
+from topicscope.training import batches, record
 from topicscope.work import map_tasks
 
 SEEDS = (0, 1)
@@ -62,16 +62,15 @@ def test_a_key_has_what_a_training_depends_on_and_not_its_name() -> None:
 
 
 def test_experiments_on_text_use_the_seeds_that_are_theirs() -> None:
-    need = TextExperiment(name="a", settings=small_text_settings(), seeds=2)
+    need = Experiment(name="a", settings=small_text_settings(), most_seeds=2)
     assert need.key((3, 4, 5))["seeds"] == [3, 4]
-    assert replace(need, attention_passages=3).key(SEEDS) != need.key(SEEDS)
-    assert replace(need, seeds=20).cost > need.cost
+    assert replace(need, most_seeds=20).cost > need.cost
 
 
 def test_a_training_has_a_seed_axis_and_common_held_out_documents(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "HELD_OUT_DOCUMENTS", 40)
     for name, count in {"CHUNK": 20, "ATTENTION_DOCUMENTS": 10}.items():
-        monkeypatch.setattr(final, name, count)
+        monkeypatch.setattr(record, name, count)
     need = Experiment(name="small", settings=small_settings(training={"loss": "squared"}), most_seeds=2)
     run = need.restore(need.compute((3, 8, 9)))
     assert run.seeds == (3, 8)
@@ -85,7 +84,7 @@ def test_training_on_text_measures_every_layer(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     corpus = write_corpus(tmp_path, articles=60)
     settings = small_text_settings(corpus, data={"vocabulary": 95}, training={"log_every": 5})
-    need = TextExperiment(name="small", settings=settings, seeds=2, attention_passages=3)
+    need = Experiment(name="small", settings=settings, most_seeds=2)
     run = need.restore(need.compute((0, 1, 2)))
     rows = (2, len(run.steps))
     assert run.metrics["loss"].shape == rows

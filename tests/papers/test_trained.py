@@ -382,7 +382,7 @@ def test_the_next_order_explains_gradients_that_the_formula_does_not(
     bags = small_bags()
     monkeypatch.setattr(trained, "gradient_bags", lambda settings: bags)
     run = made_up(settings_of(f"first-gradients/{loss}/scale-0.02"), seeds=2)
-    start = trained.start_weights(trained.settings_of(run), 0)
+    start = trained.starts_of(run)[0]
     value, query = (torch.tensor(start[name][0], dtype=torch.float64) for name in ("value", "query"))
     logits = torch.zeros(101, 101, dtype=torch.float64, requires_grad=True)
     # The loss of attention that is uniform up to the logits, by automatic differentiation.
@@ -428,7 +428,7 @@ def test_a_pattern_is_lost_if_joint_training_has_a_diagonal_and_the_schedule_blo
 def test_a_schedules_cost_is_a_share_of_the_gain() -> None:
     joint, name = at_loss("figure10/joint/squared-adam", 0.9), "section8.1/alternating/squared"
     curve = np.tile(np.where(STEPS <= 700, 0.92, 0.9), (SEEDS, 1))
-    weights = with_value(np.eye(101), trained.settings_of(joint)).weights
+    weights = with_value(np.eye(101), joint.settings).weights
     joint = replace(joint, metrics={"loss": curve}, weights=weights)
     unit = gain(LDA, MASKING, "squared").value
     for share, expected in ((0.05, "holds"), (0.2, "fails")):

@@ -1,4 +1,5 @@
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -6,8 +7,17 @@ import pytest
 
 from support.helpers import small_settings
 from topicscope.errors import InputError
-from topicscope.settings import Masking, Settings
-from topicscope.settings.toml import differences, dump_settings, load_settings, settings_from_table
+from topicscope.settings import TEXT_MODEL, TEXT_TRAINING, Masking, Settings, TextData
+from topicscope.settings.toml import (
+    PACKAGED,
+    differences,
+    dump_settings,
+    load_settings,
+    settings_from_table,
+    with_absolute_paths,
+)
+from topicscope.text.corpora import SAMPLE
+from topicscope.text.tokenizers import MINILM
 
 
 def test_settings_survive_toml() -> None:
@@ -18,16 +28,14 @@ def test_settings_survive_toml() -> None:
 def test_what_the_released_code_does_differently_survives_toml() -> None:
     settings = small_settings(
         model={
-            "token_types": True,
+            "token_types": 1.0,
             "embedding_norm": True,
             "tied": False,
             "prediction": {"start": "uniform", "train": False},
             "value": {"start": "positive", "scale": 0.001},
         },
-        training={"loss": "squared", "squared": "mean"},
     )
     assert settings_from_table(tomllib.loads(dump_settings(settings))) == settings
-    assert settings != small_settings(training={"loss": "squared"})
     assert "prediction" not in settings.model.trained_parts
     assert {"token_types", "embedding_norm"} <= set(settings.model.trained_parts)
 
@@ -40,7 +48,7 @@ def test_what_a_table_leaves_out_keeps_the_default_of_its_place() -> None:
 
 def test_files_named_in_toml_are_relative_to_it(tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text('[data]\ntopic_words = "matrix.npy"\n')
-    assert load_settings(tmp_path / "run.toml").data.topic_words == str(tmp_path / "matrix.npy")
+    assert load_settings(tmp_path / "run.toml").documents.topic_words == str(tmp_path / "matrix.npy")
 
 
 def test_differences_name_the_setting_and_both_values() -> None:
@@ -97,8 +105,6 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"model": {"value": {"start": "finite"}, "masked_keys": "hidden"}}, "model.value.start"),
     ({"model": {"prediction": {"start": "identity"}}}, "set model.tied to false"),
     ({"model": {"tied": False, "prediction": {"start": "theorem"}}}, "model.prediction.start"),
-    ({"training": {"squared": "mean"}}, "training.squared"),
-    ({"training": {"loss": "squared", "squared": "median"}}, "training.squared"),
 ]
 
 
@@ -176,3 +182,44 @@ def test_a_sentence_about_a_setting_in_a_file_names_the_file(tmp_path: Path) -> 
         load_settings(path)
     with pytest.raises(InputError, match=r"^training\.stepz"):
         settings_from_table({"training": {"stepz": 3}})
+
+
+# Settings of runs on text.
+
+
+def test_text_has_its_own_defaults_which_what_is_left_out_keeps() -> None:
+    settings = settings_from_table({"data": {"corpus": "x"}, "model": {"layers": 2}, "training": {"batch": 3}})
+    assert settings.data == TextData(corpus="x")
+    assert settings.model == replace(TEXT_MODEL, layers=2)
+    assert settings.training == replace(TEXT_TRAINING, batch=3)
+    assert Settings(data=TextData(corpus="x")).model == TEXT_MODEL != Settings().model
+    with pytest.raises(InputError, match=r'data.corpus = "x" is not allowed here: .* not about a run on text'):
+        _ = settings.documents
+
+
+def test_a_corpus_and_tokenizer_beside_a_toml_file_are_found_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "corpus.txt").touch()
+    toml = tmp_path / "settings.toml"
+    for name in ("own", "elsewhere", SAMPLE, MINILM):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+
+    def loaded(corpus: str, tokenizer: str, path: Path = toml) -> tuple[str, str]:
+        toml.write_text(f'[data]\ncorpus = "{corpus}"\ntokenizer = "{tokenizer}"\n')
+        data = load_settings(path).data
+        assert isinstance(data, TextData)
+        return data.corpus, data.tokenizer
+
+    found = str(tmp_path / "corpus.txt"), str(tmp_path / "own")
+    assert loaded("corpus.txt", "own") == loaded("corpus.txt", "own", Path("../settings.toml")) == found
+    # What is not beside the file is left as it is: it may be found from here, or on the hub. A tokenizer is a folder.
+    assert loaded("other.txt", "corpus.txt") == ("other.txt", "corpus.txt")
+    # Names of packages are never taken for folders.
+    assert {"corpus": SAMPLE, "tokenizer": MINILM} == PACKAGED
+    assert loaded(SAMPLE, MINILM) == (SAMPLE, MINILM)
+    monkeypatch.chdir(tmp_path)
+    relative = Settings(data=TextData(corpus="corpus.txt"))
+    assert with_absolute_paths(relative).data == TextData(corpus=found[0])
+    assert with_absolute_paths(with_absolute_paths(relative)) == with_absolute_paths(relative)

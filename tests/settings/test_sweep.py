@@ -36,7 +36,7 @@ def test_a_grid_has_all_combinations_in_a_fixed_order(tmp_path: Path) -> None:
         (pytest.approx(rate, rel=1e-12), topics) for rate in (0.01, 0.1, 1.0) for topics in (5, 10)
     ]
     assert {point.settings.training.steps for point in points} == {7}
-    assert [point.settings.data.topics for point in points] == [5, 10] * 3
+    assert [point.settings.documents.topics for point in points] == [5, 10] * 3
     assert sweep.groups() == [(0, 1), (2,)]
 
 
@@ -85,7 +85,7 @@ def test_a_base_lies_below_the_sweeps_own_settings_and_files_are_found_from_wher
     )
     settings = sweep.points()[0].settings
     assert (settings.training.steps, settings.training.batch) == (9, 4)
-    assert Path(settings.data.topic_words) == tmp_path / "base" / "words.npy"
+    assert Path(settings.documents.topic_words) == tmp_path / "base" / "words.npy"
     # A base may set what varies, for a run's complete settings can be one; the rest of its section stays.
     over = load_sweep(write(tmp_path, 'base = "base/b.toml"\n[vary]\ntraining.steps = [6, 7]\n'))
     steps_and_batches = [(point.settings.training.steps, point.settings.training.batch) for point in over.points()]

@@ -10,13 +10,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 import torch
 
 import topicscope
 from topicscope.measure.run import read_run
 from topicscope.model.transformer import Transformer
-from topicscope.model.weights import Sizes, initial_weights
+from topicscope.model.weights import start_weights
 from topicscope.settings import Settings
 from topicscope.settings.toml import settings_from_table
 from topicscope.synthetic.documents import MaskedDocuments
@@ -65,11 +64,8 @@ def overlay(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 def build_model(settings: Settings, *, seed: int = 0, dtype: torch.dtype = torch.float64) -> Transformer:
     """The reference model of the settings, weights drawn."""
-    topic_model = TopicModel.from_settings(settings.data)
-    draw = np.random.default_rng(seed)
-    weights = initial_weights(settings.model, topic_model, settings.masking, generator=draw)
-    sizes = Sizes.of(settings.model, topic_model.vocabulary, topic_model.length[1])
-    return Transformer(settings.model, sizes, weights, dtype=dtype)
+    weights = start_weights(settings, seed, TopicModel.from_settings(settings.documents))
+    return Transformer(settings.model, weights, dtype=dtype)
 
 
 def start_program(*words: str) -> subprocess.Popen[str]:

@@ -76,7 +76,6 @@ def write_text_run(folder: Path) -> Path:
             "norm/query": np.array([[[0.1, 0.2]] * 3]),
             "norm/value": np.array([[[1.0, 2.0], [1.0, 2.0], [1.0, 4.0]]]),
             "rotation": np.array([[[nan, nan], [nan, nan], [0.25, 0.125]]]),
-            "gradient_norm/key": np.array([[[1e-3, 1e-5 * 10**step] for step in range(3)]]),
         },
     )
     folder.mkdir(parents=True)

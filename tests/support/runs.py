@@ -5,13 +5,12 @@ from typing import Any
 import numpy as np
 
 from topicscope.measure.run import Run
-from topicscope.model.weights import initial_weights
+from topicscope.model.weights import start_weights
 from topicscope.papers.claim import Measurement, record
 from topicscope.papers.needs import PRESETS, Experiment
 from topicscope.papers.registry import paper
 from topicscope.papers.topic_structure.exact import constant_losses
 from topicscope.papers.topic_structure.experiments import LDA
-from topicscope.randomness import Purpose, generator
 from topicscope.settings import Settings
 from topicscope.synthetic.topics import TopicModel
 
@@ -48,11 +47,8 @@ def with_embedding(table: np.ndarray, settings: Settings, *, noise: float = 0.0)
 
 def untrained(settings: Settings) -> Run:
     """Initial weights, uniform attention, norms that stay, the loss of a constant prediction."""
-    model = TopicModel.from_settings(settings.data)
-    starts = [
-        initial_weights(settings.model, model, settings.masking, generator=generator(seed, Purpose.WEIGHTS))
-        for seed in range(SEEDS)
-    ]
+    model = TopicModel.from_settings(settings.documents)
+    starts = [start_weights(settings, seed, model) for seed in range(SEEDS)]
     jitter = 1 + 1e-4 * np.arange(SEEDS)
     flat = np.ones((SEEDS, len(STEPS)))
     metrics = {f"norm/{part}": flat[..., None] for part in ("key", "query", "value")}

@@ -1,4 +1,4 @@
-"""A small corpus of two topics, its settings, passages without a tokenizer, for tests of training."""
+"""A small corpus of two topics, its settings, and passages without a tokenizer, for tests of training."""
 
 import copy
 from pathlib import Path
@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from support.helpers import overlay
-from topicscope.settings.text import TextSettings
-from topicscope.settings.toml import text_settings_from_table
+from topicscope.settings import Settings
+from topicscope.settings.toml import settings_from_table
 from topicscope.training.batches import Specials, Text
 
 TOPICS = (
@@ -19,22 +19,23 @@ COMMON = ("the", "and", "of", "in")
 SMALL_TEXT: dict[str, Any] = {
     "data": {"corpus": "corpus.txt", "vocabulary": 80, "length": 12, "held_out": 0.1},
     "masking": {"mask": 0.3},
-    "model": {"layers": 2, "heads": 2, "width": 8, "feed_forward": 12},
+    "model": {"layers": 2, "heads": 2, "dimension": 8, "feed_forward": 12},
     "training": {
         "batch": 6,
         "steps": 14,
+        "log_every": 1,
         "validate_every": 7,
         "checkpoint_every": 4,
-        "validation_passages": 8,
+        "validation_documents": 8,
         "threads": 1,
     },
 }
 
 
-def small_text_settings(corpus: Path | str = "corpus.txt", **changes: Any) -> TextSettings:
+def small_text_settings(corpus: Path | str = "corpus.txt", **changes: Any) -> Settings:
     """A run of a second on a corpus."""
     table = overlay(copy.deepcopy(SMALL_TEXT), {"data": {"corpus": str(corpus)}})
-    return text_settings_from_table(overlay(table, changes))
+    return settings_from_table(overlay(table, changes))
 
 
 def write_corpus(folder: Path, articles: int = 40, seed: int = 0) -> Path:

@@ -4,17 +4,17 @@ import numpy as np
 
 from support.runs import PAPER
 from topicscope.measure.run import Run
-from topicscope.papers.needs import TextExperiment
-from topicscope.settings.text import TextSettings
+from topicscope.papers.needs import Experiment
+from topicscope.settings import Settings
 
 STEPS = np.arange(0, 401, 5)
 LAYERS, SEEDS = 4, 3
 CELLS = [name for name in PAPER.experiments if name.startswith("figure5/")]
 
 
-def settings() -> TextSettings:
+def settings() -> Settings:
     need = PAPER.experiments[CELLS[0]]
-    assert isinstance(need, TextExperiment)
+    assert isinstance(need, Experiment)
     return need.settings
 
 

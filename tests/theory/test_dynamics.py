@@ -10,7 +10,6 @@ import torch
 from support.theory import sampled_rows
 from topicscope.errors import InputError
 from topicscope.model.transformer import Transformer, padded_batch
-from topicscope.model.weights import Sizes
 from topicscope.settings import Data, Masking, Model, Part
 from topicscope.settings.data import Sampler
 from topicscope.settings.training import Average, Loss
@@ -73,9 +72,9 @@ def _gradient_norms(documents: MaskedDocuments, loss: Loss, scale: float, draws:
         weights = {name: generator.normal(scale=scale, size=shape) for name, shape in shapes.items()}
         weights |= {"embedding": np.eye(7), "value_bias": np.zeros((1, 7)), "prediction_bias": np.zeros(7)}
         weights |= {"key_bias": np.zeros((1, 5)), "query_bias": np.zeros((1, 5))}
-        net = Transformer(model, Sizes.of(model, VOCABULARY, DATA.length[1]), weights, dtype=torch.float64)
+        net = Transformer(model, weights, dtype=torch.float64)
         each = losses(net.predict_masked(batch), batch.words, loss)
-        (each @ torch.from_numpy(batch.weights).to(each)).backward()  # type: ignore[no-untyped-call]
+        (each @ batch.weights.to(each)).backward()  # type: ignore[no-untyped-call]
         for name, norms in found.items():
             gradient = net.parameter(name).grad
             assert gradient is not None

@@ -26,7 +26,9 @@ def measured(loss: Loss, rate: float, scale: float, training: Training) -> tuple
     parts: dict[str, Any] = dict.fromkeys(("value", "key", "query"), start) | dict.fromkeys(BIASES, still)
     model = Model(embedding=Part(start="identity", train=False), **parts)
     settings = Settings(data=Data(fresh=True), model=model, training=replace(training, loss=loss, learning_rate=rate))
-    run = train_seeds(settings, range(5 if loss == "cross_entropy" else 1), TopicModel.from_settings(settings.data))
+    run = train_seeds(
+        settings, range(5 if loss == "cross_entropy" else 1), TopicModel.from_settings(settings.documents)
+    )
     words, mask = (run.metrics[f"attention/{name}"][:, :, 0] for name in ("words", "mask"))
     seeds = [stages(run.steps, *curves) for curves in zip(words, mask, run.metrics["uniform_gain"], strict=True)]
     return float(np.mean([seed.take_off for seed in seeds])), float(np.mean([seed.gain for seed in seeds]))

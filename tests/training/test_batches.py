@@ -1,6 +1,7 @@
 """Which documents and passages each step sees, and which of their tokens are masked."""
 
 import dataclasses
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -9,17 +10,15 @@ import pytest
 from support.helpers import batch_of, small_settings
 from support.text_corpus import small_text, small_text_settings
 from topicscope.errors import InputError
-from topicscope.randomness import Purpose, generator
+from topicscope.randomness import Purpose
 from topicscope.settings import Data, Settings
-from topicscope.settings.text import TextSettings
 from topicscope.synthetic.documents import MaskedDocuments
-from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel
-from topicscope.training.batches import MOST_CELLS, BatchStream, PassageStream, Text, steps_per_chunk
+from topicscope.training.batches import MOST_CELLS, BatchStream, PassageStream, steps_per_chunk
 
 
 def stream(settings: Settings) -> BatchStream:
-    return BatchStream(settings, TopicModel.from_settings(settings.data))
+    return BatchStream(settings, TopicModel.from_settings(settings.documents))
 
 
 def same(left: MaskedDocuments, right: MaskedDocuments) -> bool:
@@ -59,7 +58,7 @@ def uses(settings: Settings, epochs: int) -> dict[tuple[int, ...], list[tuple[bo
     """Each document of the fixed set (by its words) with the masks it got in each use."""
     found: dict[tuple[int, ...], list[tuple[bool, ...]]] = {}
     batches = stream(settings)
-    for step in range(epochs * settings.data.documents // settings.training.batch):
+    for step in range(epochs * settings.documents.documents // settings.training.batch):
         batch = batch_of(batches, step)
         for first, last in zip(batch.offsets[:-1], batch.offsets[1:], strict=True):
             found.setdefault(tuple(batch.words[first:last]), []).append(tuple(batch.masked[first:last]))
@@ -97,14 +96,22 @@ def test_validation_documents_are_not_those_trained_on() -> None:
     assert same(held_out, batches.held_out(50, Purpose.VALIDATION))
 
 
-def test_masks_spare_special_tokens_and_random_words_are_words() -> None:
-    settings = small_text_settings(masking={"mask": 0.5, "random": 0.5, "keep": 0.0})
-    stream = PassageStream(settings, small_text(vocabulary=12))
-    seen = [stream.chunk(step) for step in range(300)]
+def passages_of(stream: PassageStream, steps: int) -> list[MaskedDocuments]:
+    return [batch_of(stream, step) for step in range(steps)]
+
+
+def test_passages_stand_between_special_tokens_that_are_never_masked_and_random_words_are_words() -> None:
+    settings, text = small_text_settings(masking={"mask": 0.5, "random": 0.5, "keep": 0.0}), small_text(vocabulary=12)
+    first = text.select(np.array([3, 1]))
+    own = [text.tokens[text.offsets[place] : text.offsets[place + 1]].tolist() for place in (3, 1)]
+    assert first.tokens.tolist() == [1, *own[0], 2, 1, *own[1], 2]
+    assert first.lengths.tolist() == [len(own[0]) + 2, len(own[1]) + 2]
+    seen = passages_of(PassageStream(settings, text), 300)
     masked = np.concatenate([each.masked for each in seen])
     tokens = np.concatenate([each.tokens for each in seen])
     words = np.concatenate([each.words for each in seen])
-    assert set(tokens[~masked]) <= set(range(5, 12))
+    assert set(tokens[~masked]) <= {1, 2, *range(5, 12)}
+    assert words[masked].min() >= 5
     assert (tokens[~masked] == words[~masked]).all()
     drawn = tokens[masked & (tokens != 3)]
     # Of the masked positions half become [MASK], the others one of the 7 words, equally likely: 5 standard errors.
@@ -115,52 +122,40 @@ def test_masks_spare_special_tokens_and_random_words_are_words() -> None:
     assert all(each.masked_counts.min() >= 1 for each in seen)
 
 
-def test_special_tokens_in_the_text_are_never_masked_and_passages_of_nothing_else_are_not_used(
+def test_unknown_tokens_are_never_masked_and_passages_of_nothing_else_are_not_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plain, settings = small_text(), small_text_settings(masking={"mask": 0.5})
-    assert all(
-        np.array_equal(PassageStream(settings, plain).chunk(step).masked, unrestricted(settings, plain, step).masked)
-        for step in range(5)
-    )
     # A third of the tokens unknown (4), and one passage altogether.
     tokens = np.where(np.random.default_rng(1).random(len(plain.tokens)) < 1 / 3, np.int32(4), plain.tokens)
     tokens[plain.offsets[7] : plain.offsets[8]] = 4
     text = dataclasses.replace(plain, tokens=tokens)
     monkeypatch.setattr("topicscope.training.batches.BLOCK", 50)
-    stream = PassageStream(settings, text)
     counted = [int((tokens[first:last] >= 5).sum()) for first, last in pairwise(text.offsets)]
     assert text.word_counts().tolist() == counted
-    assert 7 not in {*stream.passages, *stream.held_out}
-    assert 7 in {*PassageStream(settings, plain).passages, *PassageStream(settings, plain).held_out}
-    seen = [stream.chunk(step) for step in range(40)]
+    used, all_of_them = (
+        {*own.passages, *own._held_out} for own in map(partial(PassageStream, settings), (text, plain))
+    )
+    assert (7 in used, 7 in all_of_them) == (False, True)
+    seen = passages_of(PassageStream(settings, text), 40)
     assert all(each.targets.min() >= 5 for each in seen)
     assert all(each.masked_counts.min() >= 1 for each in seen)
-    # Unknown tokens are seen, and without the restriction would be targets.
+    # Unknown tokens are seen.
     assert any((each.tokens == 4).any() for each in seen)
-    assert any((unrestricted(settings, text, step).targets == 4).any() for step in range(5))
     unknown = dataclasses.replace(text, tokens=np.full_like(tokens, 4))
     with pytest.raises(InputError, match="one of them known to the tokenizer"):
         PassageStream(settings, unknown)
-
-
-def unrestricted(settings: TextSettings, text: Text, step: int) -> MaskedDocuments:
-    """The step's passages masked anywhere."""
-    chosen = PassageStream(settings, text).passages[PassageStream(settings, text).passes.span(step * 6, 6)]
-    draw = generator(settings.seed, Purpose.MASKS, step)
-    return mask_documents(text.select(chosen), settings.masking, 30, mask_token=3, generator=draw)
 
 
 def test_each_pass_sees_every_passage_once_and_no_held_out_one() -> None:
     text = small_text(passages=60)
     stream = PassageStream(small_text_settings(), text)
     assert len(stream.passages) == 54
-    steps = len(stream.passages) // 6
-    seen = sorted(place for step in range(steps) for place in stream.passes.span(step * 6, 6).tolist())
-    assert seen == list(range(54))
+    seen = [tuple(part) for batch in passages_of(stream, 9) for part in np.split(batch.words, batch.offsets[1:-1])]
+    assert sorted(seen) == sorted(tuple(text.select(np.array([place])).tokens) for place in stream.passages)
     held_out = stream.validation()
     assert held_out is not None
     assert len(held_out) == 6
     trained_on = set(text.articles[stream.passages].tolist())
     assert len(trained_on) == 18
-    assert not trained_on & set(text.articles[stream.held_out].tolist())
+    assert not trained_on & set(text.articles[stream._held_out].tolist())

@@ -15,7 +15,7 @@ from topicscope.training.loop import train
 def relative_errors(settings: Settings, out: Path) -> dict[str, float]:
     """How far class averages of the trained W^V are from the finite-document optimum."""
     folder = train(settings, out)
-    topic_model = TopicModel.from_settings(settings.data)
+    topic_model = TopicModel.from_settings(settings.documents)
     exact = finite_optimum(moments(topic_model, settings.masking))
     found = class_averages(final_weights(folder.path)["value"][0].double().numpy(), topic_model.word_topics)
     target = class_averages(exact, topic_model.word_topics)

@@ -20,10 +20,11 @@ from topicscope.model import bag
 from topicscope.model.bag import LARGEST_TABLE, TableAttention, Tables
 from topicscope.model.transformer import target_weights
 from topicscope.model.weights import part_of
-from topicscope.settings import EXTRAS, Settings
+from topicscope.settings import Settings
+from topicscope.settings.model import EXTRAS
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
-from topicscope.training.engines import BagEngine, ReferenceEngine, losses, make_engine
+from topicscope.training.engines import BagEngine, PositionsEngine, losses, make_engine
 
 VOCABULARY = 7
 DOCUMENTS = 4
@@ -93,7 +94,7 @@ def cases(draw: Any) -> Case:
             "feed_forward": draw(some.sampled_from([0, 5])),
             "head_transform": draw(switch),
             "tied": draw(switch),
-            "token_types": draw(switch),
+            "token_types": draw(some.sampled_from([0.0, 1.0])),
             "embedding_norm": draw(switch),
             "embedding": {"start": "identity", "train": False} if one_hot else part,
             **{name: part | {"train": draw(switch)} for name in ("key", "query")},
@@ -104,11 +105,7 @@ def cases(draw: Any) -> Case:
             },
         },
         training={
-            **draw(
-                some.sampled_from(
-                    [{"loss": "cross_entropy"}, {"loss": "squared"}, {"loss": "squared", "squared": "mean"}]
-                )
-            ),
+            "loss": draw(some.sampled_from(["cross_entropy", "squared"])),
             "average": draw(some.sampled_from(["document", "batch"])),
         },
         kinds=draw(some.lists(some.sampled_from(KINDS[:3] if hidden else KINDS), min_size=1, max_size=3)),
@@ -146,7 +143,7 @@ def documents_of(kind: str, count: int, hidden: bool, generator: np.random.Gener
     return MaskedDocuments(lengths, tokens, word, masked)
 
 
-def engines(case: Case, dtype: torch.dtype) -> tuple[BagEngine, ReferenceEngine]:
+def engines(case: Case, dtype: torch.dtype) -> tuple[BagEngine, PositionsEngine]:
     """Both engines on the same weights."""
     models = [build_model(case.settings, seed=case.seed + place, dtype=dtype) for place in range(len(case.members))]
     with torch.no_grad():
@@ -157,11 +154,11 @@ def engines(case: Case, dtype: torch.dtype) -> tuple[BagEngine, ReferenceEngine]
                 small = part_of(name) in EXTRAS and name != "token_types"
                 if small and "norm" not in name and "bias" not in name:
                     parameter.mul_(20)  # what the switches add starts so small that later layers would hardly count
-    seeds, topics = range(len(models)), TopicModel.from_settings(case.settings.data)
+    seeds, topics = range(len(models)), TopicModel.from_settings(case.settings.documents)
     fast = BagEngine(case.settings, seeds, topics, copy.deepcopy(models))
-    slow = ReferenceEngine(case.settings, seeds, topics, models)
-    for engine in (fast, slow):
-        engine.hold_uniform(case.uniform or case.settings.model.uniform)
+    slow = PositionsEngine(case.settings, seeds, topics, models)
+    for computing in (*fast.computing, *slow.computing):
+        computing.uniform_attention = case.uniform or case.settings.model.uniform
     return fast, slow
 
 
@@ -170,7 +167,7 @@ def outcome(engine: Any, case: Case, step: int) -> Outcome:
     return values.detach(), engine.loss_gradients(values, engine.trained)
 
 
-def exact_outcome(engine: ReferenceEngine, case: Case, step: int) -> Outcome:
+def exact_outcome(engine: PositionsEngine, case: Case, step: int) -> Outcome:
     """The same model's outcome in float64."""
     _, exact = engines(case, torch.float64)
     with torch.no_grad():
@@ -240,7 +237,7 @@ def test_one_layer_through_tables_is_that_of_the_reference(
 ) -> None:
     """Narrower than the vocabulary and wider, with biases and what the embedding layer adds."""
     part = {"start": "normal", "scale": 0.7}
-    model = EQUATION_7 | {"masked_keys": "visible", "token_types": True, "dimension": dimension} | more
+    model = EQUATION_7 | {"masked_keys": "visible", "token_types": 1.0, "dimension": dimension} | more
     model |= {"value_bias": part, "prediction_bias": part, "query_bias": part}
     if dimension:
         model["embedding"] = part
@@ -307,49 +304,6 @@ def test_squared_loss_sums_over_the_vocabulary() -> None:
     assert losses(SCORES, WORDS, "squared").numpy() != pytest.approx(np.array(expected) / 3)
 
 
-@pytest.mark.parametrize("kind", [BagEngine, ReferenceEngine])
-@pytest.mark.parametrize("equation_7", [False, True])
-def test_a_mean_over_entries_is_a_vth_of_the_sum_in_loss_and_gradients(kind: Any, equation_7: bool) -> None:
-    case = Case(
-        model=EQUATION_7 | {"masked_keys": "visible"} | ({} if equation_7 else {"token_types": True}),
-        training={"loss": "squared"},
-        kinds=["any"],
-        steps=1,
-        uniform=False,
-        table=True,
-        merged=False,
-        seed=2,
-    )
-    mean = dataclasses.replace(case, training={"loss": "squared", "squared": "mean"})
-    place = 0 if kind is BagEngine else 1
-    (whole, gradients), (part, smaller) = (
-        outcome(engines(each, torch.float64)[place], each, 0) for each in (case, mean)
-    )
-    assert part.numpy() == pytest.approx(whole.numpy() / VOCABULARY, rel=1e-12)
-    assert part.numpy() != pytest.approx(whole.numpy(), rel=0.1)
-    assert set(gradients) == set(smaller) >= {"value", "key", "query"}
-    for name, gradient in gradients.items():
-        assert smaller[name].numpy() == pytest.approx(gradient.numpy() / VOCABULARY, rel=1e-9, abs=1e-15)
-
-
-def test_the_mean_over_entries_is_that_of_numpy() -> None:
-    settings = small_settings(
-        model={"value": {"scale": 0.7}, "embedding": {"scale": 0.7}}, training={"loss": "squared", "squared": "mean"}
-    )
-    model, topics = build_model(settings), TopicModel.from_settings(settings.data)
-    documents = documents_of("any", 3, False, np.random.default_rng(4))
-    engine = ReferenceEngine(settings, [0], topics, [model])
-    found = float(engine.losses(engine.prepare([documents])[0])[0].detach())
-    each = []
-    for place in range(3):
-        document = documents.span(place, place + 1)
-        scores = model(torch.from_numpy(document.tokens.astype(np.int64))[None])[0].detach().numpy()
-        wanted = np.eye(VOCABULARY)[document.words]
-        each.append(np.mean([np.mean((scores[j] - wanted[j]) ** 2) for j in np.flatnonzero(document.masked)]))
-    assert found == pytest.approx(np.mean(each), rel=1e-10)
-    assert found != pytest.approx(VOCABULARY * np.mean(each), rel=1e-3)
-
-
 def test_cross_entropy_is_equation_4() -> None:
     shares = np.exp(SCORES.numpy()) / np.exp(SCORES.numpy()).sum(axis=1, keepdims=True)
     found = losses(SCORES, WORDS, "cross_entropy").numpy()
@@ -368,7 +322,7 @@ def test_l2_is_squared_reaches_the_weights_and_counts_trained_parts_only() -> No
     """The released code takes L2 of detached data, and not squared: it never reaches the weights."""
     changes: dict[str, Any] = {"l2": 0.3, "l2_parts": ["value", "key", "embedding"]}
     still = {"embedding": {"start": "identity", "train": False}}
-    topics = TopicModel.from_settings(small_settings().data)
+    topics = TopicModel.from_settings(small_settings().documents)
     regularised, plain = (
         make_engine(small_settings(model=still, training=training), (0, 1), topics) for training in (changes, {})
     )

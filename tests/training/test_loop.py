@@ -32,7 +32,7 @@ TOLERANCE = {"float32": 1e-3, "float64": 1e-10}
 
 
 def engine_of(settings: Settings) -> Any:
-    return make_engine(settings, [settings.seed], TopicModel.from_settings(settings.data))
+    return make_engine(settings, [settings.seed], TopicModel.from_settings(settings.documents))
 
 
 def trained(settings: Settings, out: Path, **options: Any) -> Run:
@@ -153,7 +153,7 @@ def test_both_engines_train_the_same_run(tmp_path: Path) -> None:
     folder = train(fast, tmp_path / "bag")
     versions = folder.versions()
     assert versions is not None
-    assert versions.facts == {"engine": "bag"}
+    assert versions.facts == {"engine": "bag", "device": "cpu"}
     run = read_run(folder.path)
     assert largest_difference(run, trained(slow, tmp_path / "reference")) < 1e-10
     assert largest_difference(run, trained(dataclasses.replace(fast, seed=1), tmp_path / "other")) > 1e-3
@@ -207,11 +207,11 @@ def test_a_start_at_which_the_loss_is_not_a_number_is_said(tmp_path: Path) -> No
 def test_a_seed_that_diverges_is_missing_from_there_on_and_does_not_stop_the_others(tmp_path: Path) -> None:
     """One seed's W^V is made far too large on the way."""
     settings = small_settings(model=EQUATION_7, training=WILD | {"learning_rate": 0.01, "checkpoint_every": 10})
-    topic_model = TopicModel.from_settings(settings.data)
+    topic_model = TopicModel.from_settings(settings.documents)
 
     def run_with(spoilt: bool) -> Trainer:
         trainer = Trainer(make_engine(settings, (0, 1, 2), topic_model))
-        trainer.begin(empty_run("run", settings, (0, 1, 2), {}))
+        trainer.begin(empty_run("run", settings, (0, 1, 2), topic_model))
 
         def spoil(recorded: Any) -> None:
             if spoilt and trainer.step == 30:

@@ -1,6 +1,7 @@
 """Attention's averages, and what a row says about the two stages, against the model itself."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 
 from support.helpers import small_settings
 from topicscope.model.transformer import Transformer, padded_batch
-from topicscope.model.weights import Sizes, initial_weights
+from topicscope.model.weights import start_weights
 from topicscope.randomness import Purpose
 from topicscope.settings import Part, Settings
 from topicscope.synthetic.topics import TopicModel
@@ -22,12 +23,11 @@ from topicscope.training.record import AttentionByClass, StageRecorder, uniform_
 @pytest.mark.parametrize("uniform", [False, True])
 def test_average_attention_of_bags_equals_that_of_all_pairs_of_positions(masked_keys: str, uniform: bool) -> None:
     settings = small_settings(model={"masked_keys": masked_keys, "layers": 2, "residual": True})
-    topics = TopicModel.from_settings(settings.data)
+    topics = TopicModel.from_settings(settings.documents)
     draw = np.random.default_rng(3)
-    weights = initial_weights(settings.model, topics, settings.masking, average="document", generator=draw)
+    weights = start_weights(settings, 0, topics)
     weights = {name: array + draw.normal(size=array.shape) for name, array in weights.items()}
-    sizes = Sizes.of(settings.model, topics.vocabulary, topics.length[1])
-    model = Transformer(settings.model, sizes, weights, dtype=torch.float64)
+    model = Transformer(settings.model, weights, dtype=torch.float64)
     model.uniform_attention = uniform
     stream = BatchStream(settings, topics)
     documents = stream.held_out(8, Purpose.MEASURE)
@@ -51,18 +51,16 @@ def _one_hot(loss: str, **training: object) -> Settings:
 
 
 @pytest.mark.parametrize("masked_keys", ["visible", "hidden"])
-@pytest.mark.parametrize("switches", [(), ("token_types",), ("embedding_norm",), ("token_types", "embedding_norm")])
-def test_recorded_attention_is_the_models_own(masked_keys: str, switches: tuple[str, ...]) -> None:
-    settings = small_settings(model={"masked_keys": masked_keys} | dict.fromkeys(switches, True))
-    topics, draw = TopicModel.from_settings(settings.data), np.random.default_rng(4)
+@pytest.mark.parametrize("switches", [{}, {"token_types": 1.0}, {"token_types": 1.0, "embedding_norm": True}], ids=str)
+def test_recorded_attention_is_the_models_own(masked_keys: str, switches: dict[str, Any]) -> None:
+    settings = small_settings(model={"masked_keys": masked_keys, **switches})
+    topics, draw = TopicModel.from_settings(settings.documents), np.random.default_rng(4)
     starts = [
         {
             name: (array + draw.normal(size=array.shape)).astype(np.float32)
-            for name, array in initial_weights(
-                settings.model, topics, settings.masking, average="document", generator=draw
-            ).items()
+            for name, array in start_weights(settings, seed, topics).items()
         }
-        for _ in range(2)
+        for seed in range(2)
     ]
     engine = make_engine(settings, (0, 1), topics, starts)
     recorder = StageRecorder(settings, topics)
@@ -83,7 +81,7 @@ def test_recorded_attention_is_the_models_own(masked_keys: str, switches: tuple[
 
 def test_the_gain_under_uniform_attention_is_one_at_the_optimum_and_zero_at_nothing() -> None:
     settings = _one_hot("squared")
-    topics = TopicModel.from_settings(settings.data)
+    topics = TopicModel.from_settings(settings.documents)
     gain = uniform_gain(settings, topics, StageRecorder(settings, topics).documents)
     assert gain is not None
     best = finite_optimum(moments(topics, settings.masking))
@@ -98,12 +96,12 @@ def test_the_gain_under_cross_entropy_is_that_of_losses_on_the_same_documents() 
     settings = _one_hot("cross_entropy")
     still = Part(start="zero", train=False)
     frozen = dataclasses.replace(settings, model=dataclasses.replace(settings.model, key=still, query=still))
-    topics, draw = TopicModel.from_settings(settings.data), np.random.default_rng(5)
+    topics, draw = TopicModel.from_settings(settings.documents), np.random.default_rng(5)
     documents = BatchStream(settings, topics).held_out(200, Purpose.MEASURE)
     gain = uniform_gain(settings, topics, documents)
     assert gain is not None
     matrices = [size * draw.normal(size=(topics.vocabulary, topics.vocabulary)) for size in (0.0, 0.5, 1.0)]
-    start = initial_weights(frozen.model, topics, frozen.masking, average="document", generator=draw)
+    start = start_weights(frozen, 0, topics)
     engine = make_engine(
         frozen, range(3), topics, [start | {"value": matrix[None].astype(np.float32)} for matrix in matrices]
     )
@@ -121,8 +119,8 @@ def test_biases_count_as_part_of_what_the_value_matrix_gains() -> None:
     trained = Part(start="zero")
     model = dataclasses.replace(settings.model, value_bias=trained, prediction_bias=trained)
     biased = dataclasses.replace(settings, model=model)
-    topics, draw = TopicModel.from_settings(settings.data), np.random.default_rng(5)
-    weights = initial_weights(model, topics, settings.masking, average="document", generator=draw)
+    topics, draw = TopicModel.from_settings(settings.documents), np.random.default_rng(5)
+    weights = start_weights(biased, 0, topics)
     weights |= {
         name: 0.1 * draw.normal(size=weights[name].shape).astype(np.float32)
         for name in ("value", "value_bias", "prediction_bias")
@@ -143,7 +141,7 @@ def test_biases_count_as_part_of_what_the_value_matrix_gains() -> None:
 
 def test_the_gain_is_not_defined_where_the_optimum_is_not_known() -> None:
     settings = _one_hot("squared")
-    topics = TopicModel.from_settings(settings.data)
+    topics = TopicModel.from_settings(settings.documents)
     documents = BatchStream(settings, topics).held_out(20, Purpose.MEASURE)
     hidden = dataclasses.replace(settings, model=dataclasses.replace(settings.model, masked_keys="hidden"))
     normed = dataclasses.replace(settings, model=dataclasses.replace(settings.model, embedding_norm=True))

@@ -25,14 +25,14 @@ EMBEDDING_ALONE = {**STILL, "value": {"start": "identity", "train": False}}
 
 
 def matrices(settings: Settings) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    arrays, expected = reference.reference(settings, TopicModel.from_settings(settings.data))
+    arrays, expected = reference.reference(settings, TopicModel.from_settings(settings.documents))
     return arrays, expected.matrices
 
 
 def test_the_value_matrix_minimises_the_runs_own_objective() -> None:
     settings = small_settings(model=ONE_HOT, training={"loss": "squared", "l2": 1e-3})
     arrays, _ = matrices(settings)
-    exact = moments(TopicModel.from_settings(settings.data), settings.masking)
+    exact = moments(TopicModel.from_settings(settings.documents), settings.masking)
 
     def objective(matrix: np.ndarray, ridge: float) -> float:
         return population_loss(matrix, exact, ridge=ridge)
@@ -50,7 +50,7 @@ def test_the_value_matrix_minimises_the_runs_own_objective() -> None:
 def test_the_distance_to_the_optimum_and_the_loss_above_it_are_those_of_the_runs_own_objective() -> None:
     """The objective is quadratic: at W* + D it is ⟨D(S + λI), D⟩ above its least value, whatever D is."""
     settings = small_settings(model=ONE_HOT, training={"loss": "squared", "l2": 1e-3})
-    topic_model = TopicModel.from_settings(settings.data)
+    topic_model = TopicModel.from_settings(settings.documents)
     exact = moments(topic_model, settings.masking)
     best = finite_optimum(exact, 1e-3)
     at_best = optimum_measures(settings, best[None])
@@ -73,24 +73,6 @@ def test_the_distance_to_the_optimum_and_the_loss_above_it_are_those_of_the_runs
     distance = optimum_measures(crossed, best[None])
     assert (distance["distance_to_optimum"] or 0) > 0
     assert distance["excess_over_optimum"] is None
-
-
-def test_a_mean_over_entries_divides_the_losses_and_weighs_l2_v_times_as_much() -> None:
-    whole, mean, same_l2 = (
-        small_settings(model=ONE_HOT, training={"loss": "squared", "l2": l2} | more)
-        for l2, more in ((7e-3, {}), (1e-3, {"squared": "mean"}), (1e-3, {}))
-    )
-    topics = TopicModel.from_settings(whole.data)
-    (first, of_sum), (second, of_mean), (other, _) = (
-        reference.reference(settings, topics) for settings in (whole, mean, same_l2)
-    )
-    for name in ("bayes_floor", "uniform_attention_optimum", "theorem_2"):
-        level, small = getattr(of_sum, name), getattr(of_mean, name)
-        assert small.loss == pytest.approx(level.loss / 7, rel=1e-12)
-        assert small.documents == level.documents
-    # (1/V)(loss + λV‖W‖²): the same optimum.
-    np.testing.assert_allclose(first["value_products"], second["value_products"], atol=1e-6)
-    assert np.abs(other["value_products"] - first["value_products"]).max() > 1e-3
 
 
 def test_the_embedding_matrix_is_the_best_positive_semi_definite_one() -> None:
@@ -128,7 +110,7 @@ def test_what_has_no_matrix_says_why(model: dict[str, Any], training: dict[str, 
 def frame_of(**changes: Any) -> tuple[dict[str, np.ndarray], Any]:
     settings = small_settings(**changes)
     model = build_model(settings)
-    return SnapshotTaker([BatchStream(settings, TopicModel.from_settings(settings.data))]).take([model]), model
+    return SnapshotTaker([BatchStream(settings, TopicModel.from_settings(settings.documents))]).take([model]), model
 
 
 def test_uniform_attention_is_the_same_in_all_classes_of_a_frame() -> None:
@@ -173,7 +155,7 @@ def test_a_run_s_predicted_take_off_and_norms_are_near_its_own() -> None:
     start = Part(scale=0.1)
     model = replace(EQUATION_7, value=start, key=start, query=start, attention_dimension=40)
     settings = Settings(data=replace(SMALL, fresh=True), masking=Masking(keep=0.3), model=model, training=training)
-    topic_model = TopicModel.from_settings(settings.data)
+    topic_model = TopicModel.from_settings(settings.documents)
     run, stages = train_seeds(settings, (0,), topic_model), reference_stages(settings, topic_model)
     assert set(stages.norms) == {"value", "key", "query"}
     assert "nothing is fitted" in stages.note
@@ -203,7 +185,7 @@ def test_a_run_s_predicted_take_off_and_norms_are_near_its_own() -> None:
 )
 def test_without_a_prediction_there_is_a_reason(change: dict[str, Any], why: str) -> None:
     settings = replace(Settings(data=SMALL, model=EQUATION_7), **change)
-    stages = reference_stages(settings, TopicModel.from_settings(settings.data))
+    stages = reference_stages(settings, TopicModel.from_settings(settings.documents))
     assert stages.take_off is None
     assert stages.steps == []
     assert stages.norms == {"value": [], "key": [], "query": []}
@@ -213,4 +195,4 @@ def test_without_a_prediction_there_is_a_reason(change: dict[str, Any], why: str
 def test_a_prediction_that_would_take_long_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(data=replace(SMALL, length=(11, 14)), model=EQUATION_7)
     monkeypatch.setattr(reference, "MOST_NUMBERS", 10_000)
-    assert "looks at the documents" in reference_stages(settings, TopicModel.from_settings(settings.data)).note
+    assert "looks at the documents" in reference_stages(settings, TopicModel.from_settings(settings.documents)).note

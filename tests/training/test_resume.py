@@ -80,7 +80,7 @@ def test_a_run_folder_keeps_the_files_that_its_settings_name(tmp_path: Path) -> 
     assert run_files(train(settings, folder.path, resume=True).path) == whole
     (tmp_path / "matrix.npy").unlink()
     (tmp_path / "start.npy").unlink()
-    again = train(folder.settings(), tmp_path / "again")  # type: ignore[arg-type]
+    again = train(folder.settings(), tmp_path / "again")
     assert run_files(again.path) == whole
     # A run's own weights can be a start too.
     from_run = {"start": "file", "file": str(checkpoint_path(folder.path, 12))}
@@ -223,7 +223,7 @@ def test_a_finished_run_made_longer_is_to_the_bit_one_that_was_so_long_from_the_
     tmp_path: Path, first: int, optimizer: str
 ) -> None:
     """Weights, optimiser and metrics, also where the first run ends between two rows: these compare W^V with before."""
-    longer, whole = lengthened(first, 31, tmp_path, optimizer=optimizer, decay="step", decay_every=9)
+    longer, whole = lengthened(first, 31, tmp_path, optimizer=optimizer)
     assert same_but_frames(longer, whole)
     assert {0, 31} <= set(read_run(longer).frame_steps.tolist())
     # A control: a run with another seed ends elsewhere.
@@ -237,7 +237,7 @@ def test_a_run_in_two_stages_of_given_length_can_be_made_longer_twice_and_stoppe
     with pytest.raises(StopError):
         train(longest, longer, resume=True, watching=stopping_at(25))
     # By its folder alone: the new length is in it.
-    train(RunFolder(longer).settings(), longer, resume=True)  # type: ignore[arg-type]
+    train(RunFolder(longer).settings(), longer, resume=True)
     train(longest, whole, resume=True)
     assert same_but_frames(longer, whole)
     assert checkpoint_steps(longer) == [30, 31]

@@ -14,18 +14,18 @@ from topicscope.measure.run import Run, read_run, run_bytes, run_of, together, w
 from topicscope.model.weights import start_weights
 from topicscope.settings import Settings
 from topicscope.synthetic.topics import TopicModel
-from topicscope.training import batches, final
+from topicscope.training import batches, record
 from topicscope.training.batches import held_out_documents
 from topicscope.training.engines import make_engine
-from topicscope.training.final import mean_losses
 from topicscope.training.loop import train, train_seeds
+from topicscope.training.record import mean_losses
 
 START = {"scale": 0.3}
 SETTINGS = small_settings(
     model={"dimension": 3, "value": START, "key": START, "query": START, "embedding": START},
     training={"loss": "squared", "precision": "float64"},
 )
-MODEL = TopicModel.from_settings(SETTINGS.data)
+MODEL = TopicModel.from_settings(SETTINGS.documents)
 # A bias of the keys adds the same to all scores of a query: the softmax gives it no gradient. Of what rounding leaves,
 # of the order of float64's ε, Adam makes steps of learning rate × ε / its own epsilon, on each processor other ones.
 ADAM_NOISE = (
@@ -40,7 +40,7 @@ ADAM_NOISE = (
 def _few_documents(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "HELD_OUT_DOCUMENTS", 40)
     for name, value in (("CHUNK", 20), ("GRADIENT_DOCUMENTS", 40), ("ATTENTION_DOCUMENTS", 10)):
-        monkeypatch.setattr(final, name, value)
+        monkeypatch.setattr(record, name, value)
 
 
 def arrays(run: Run) -> dict[str, np.ndarray]:
@@ -88,7 +88,7 @@ def by_loops(run: Run, place: int, *, hide: bool = False) -> tuple[float, np.nda
         scores = attention.T @ values @ table.T + weight["prediction_bias"]
         wanted = np.eye(len(table))[one.words[one.masked]]
         losses.append(((scores[one.masked] - wanted) ** 2).sum(axis=1).mean())
-        if number >= final.ATTENTION_DOCUMENTS:
+        if number >= record.ATTENTION_DOCUMENTS:
             continue
         topics = MODEL.word_topics[tokens]
         for key, query in np.ndindex(attention.shape):
@@ -102,7 +102,7 @@ def by_loops(run: Run, place: int, *, hide: bool = False) -> tuple[float, np.nda
                 name = "same_word"
             else:
                 name = "same_topic" if topics[key] == topics[query] else "different_topic"
-            pairs[name].append(attention[key, query] * len(tokens) / np.mean(SETTINGS.data.length))
+            pairs[name].append(attention[key, query] * len(tokens) / np.mean(SETTINGS.documents.length))
     return float(np.mean(losses)), np.array([np.mean(pairs[name] or np.nan) for name in ATTENTION_CLASSES])
 
 
@@ -156,7 +156,7 @@ def test_a_diverged_run_is_nan_and_leaves_the_others_alone() -> None:
 
 
 def test_other_topics_than_the_settings_describe_can_be_given() -> None:
-    model = TopicModel.from_settings(SETTINGS.data, np.array([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]]))
+    model = TopicModel.from_settings(SETTINGS.documents, np.array([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]]))
     run = train_seeds(SETTINGS, (0,), model)
     assert run.weights["embedding"].shape == (1, 4, 3)
     # Theory's matrices are for what the settings describe.

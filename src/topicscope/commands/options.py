@@ -210,7 +210,11 @@ def _options(
         marks = getattr(hint, "__metadata__", ())
         hint = get_args(hint)[0] if marks else hint
         own = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        value = own if default is None or own is dataclasses.MISSING else getattr(default, field.name)
+        # Outside of sections, what has no default must be given, whatever the default has.
+        needed = default is None or (own is dataclasses.MISSING and not path)
+        value = own if needed else getattr(default, field.name)
+        # A section may be of two kinds.
+        hint = type(value) if dataclasses.is_dataclass(value) else hint
         place, name, text = (*path, field.name), prefix + field.name.replace("_", "-"), helps.get(field.name, "")
         if dataclasses.is_dataclass(hint):
             inner = getattr(default, field.name, None) if value is dataclasses.MISSING else value

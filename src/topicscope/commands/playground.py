@@ -45,7 +45,7 @@ def playground(settings: Settings | Path | str | None = None, *, out: Path | str
 
 def page_settings(settings: Settings) -> dict[str, Any]:
     """The settings by the page's names; refuse what the page cannot train."""
-    data, masking, model, training = settings.data, settings.masking, settings.model, settings.training
+    data, masking, model, training = settings.documents, settings.masking, settings.model, settings.training
     topics, words, overlap = _topics(settings)
     _check_the_page_can(settings)
     return {
@@ -70,7 +70,7 @@ def page_settings(settings: Settings) -> dict[str, Any]:
 
 
 def _check_the_page_can(settings: Settings) -> None:
-    data, model, training = settings.data, settings.model, settings.training
+    data, model, training = settings.documents, settings.model, settings.training
     shortest, longest = data.length
     equation_7 = model.equation_7 and not model.dimension and not model.attention_dimension
     fixed = training.momentum == 0.9 and training.adam_betas == (0.9, 0.999)
@@ -84,7 +84,6 @@ def _check_the_page_can(settings: Settings) -> None:
         "data.ends: documents of the playground have no START and END": not data.ends,
         "data.dirichlet: the playground has one number for all topics": len(set(data.dirichlet)) == 1,
         "training.average: the playground takes each document's mean over its own masked positions": own,
-        "training.squared: the playground's squared loss is a sum over the vocabulary": training.squared == "sum",
         "training.schedule: the playground trains all parts at once": training.schedule == "joint",
         "training.decay: the playground's learning rate is constant": training.decay == "constant",
         "training.optimizer: the playground has sgd, momentum and adam": training.optimizer != "adamw",
@@ -101,11 +100,11 @@ def _topics(settings: Settings) -> tuple[int, int, float]:
     """T, v and how far topics overlap; the topics of a topic-word matrix must overlap alike."""
     from topicscope.synthetic.topics import TopicModel, equal_topics
 
-    matrix: Float[np.ndarray, "topic word"] = TopicModel.from_settings(settings.data).topic_words
+    matrix: Float[np.ndarray, "topic word"] = TopicModel.from_settings(settings.documents).topic_words
     topics, count = matrix.shape
     words, remainder = divmod(count, topics)
     overlap = 0.0
-    if settings.data.topic_words:
+    if settings.documents.topic_words:
         overlap = round(float(matrix.min()) * count, 6)
         alike = not remainder and np.allclose(
             matrix, (1 - overlap) * equal_topics(topics, words) + overlap / count, rtol=0, atol=ROUNDING

@@ -16,7 +16,7 @@ from topicscope.commands.folders import is_begun, locked
 from topicscope.commands.options import INLINE, POSITIONAL, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
 from topicscope.errors import InputError, listed, path_of
-from topicscope.precision import usable_precision
+from topicscope.precision import device_named, usable_precision
 from topicscope.probing.folder import ProbeFolder
 from topicscope.probing.settings import (
     CorpusSettings,
@@ -239,7 +239,6 @@ def _probe(models: Sequence[Any], options: Options, report: Report | None) -> Pr
     shown, settings, folder = options.shown, _checked(models, options), ProbeFolder(options.out)
     if report:
         report(0, 1, f"loading {', '.join(map(_name, models))}, then reading {settings.text.corpus}")
-    from topicscope.probing.models import device_named
     from topicscope.probing.study import Asked, Ground, in_order, measure_models
     from topicscope.reporting.page import write_report
 

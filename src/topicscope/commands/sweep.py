@@ -131,7 +131,7 @@ def tasks(sweep: Sweep, out: Path) -> list[Work]:
     """All work, in the order of the combinations and, within one, of the seeds; errors in any of them are found."""
     points = sweep.points()
     for point in points:
-        point.settings.check_vocabulary(TopicModel.from_settings(point.settings.data).vocabulary)
+        point.settings.check_vocabulary(TopicModel.from_settings(point.settings.documents).vocabulary)
     return [(point, _task(point, seeds, out)) for point in points for seeds in sweep.groups()]
 
 
@@ -162,8 +162,7 @@ def _cost(work: Work) -> float:
     from topicscope.training.machine import step_size
 
     settings = work[0].settings
-    vocabulary = TopicModel.from_settings(settings.data).vocabulary
-    return float(step_size(settings, vocabulary)) * settings.training.steps * len(work[1].argument.seeds)
+    return float(step_size(settings)) * settings.training.steps * len(work[1].argument.seeds)
 
 
 def holds_sweep(sweep: Sweep, out: Path, *, resume: bool) -> bool:

@@ -4,17 +4,18 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from topicscope.commands.options import INLINE, check_out_is_given, keywords, parse, value_of
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
-from topicscope.errors import InputError, path_of, refuse
+from topicscope.errors import InputError, path_of
 from topicscope.measure.run import Run, read_run
-from topicscope.settings import Settings
-from topicscope.settings.text import Device, TextData, TextSettings
-from topicscope.settings.toml import load_any_settings
+from topicscope.records import read_passages_file
+from topicscope.settings import Settings, TextData
+from topicscope.settings.data import Device
+from topicscope.settings.toml import load_settings
 from topicscope.store import expanded
 
 if TYPE_CHECKING:
@@ -38,16 +39,16 @@ With a corpus, it trains a deeper transformer on real text, which has its own se
   topicscope train --data.corpus wiki-sample --help
 """
 
-TEXT_DESCRIPTION = """Train a transformer encoder on real text: 4 layers of 4 heads, BERT exactly unless parts are off.
+TEXT_DESCRIPTION = """Train a transformer on real text: 4 layers of 4 heads, BERT exactly unless parts are off.
 
-The tokenizer is trained on the corpus, or given; passages are packed without padding. The run has, for each recorded
-step, the loss, the norms of every layer and head, the rotation of W^V and gradient norms. A run that was stopped or
-killed resumes with --resume and ends with the same numbers to the bit.
+The tokenizer is trained on the corpus, or given. The run has, for each recorded step, the loss, and for every layer the
+norms, the rotation of W^V and how far attention is from uniform. A run that was stopped or killed resumes with --resume
+and ends with the same numbers to the bit.
 Where the architecture is BERT's, DIR/huggingface is a folder for AutoModelForMaskedLM and for topicscope probe.
 
 examples:
   topicscope train --data.corpus wiki-sample --out runs/text --training.steps 400
-  topicscope train --data.corpus articles/ --data.vocabulary 4000 --model.attention-scale 0.001 --out runs/own
+  topicscope train --data.corpus articles/ --data.vocabulary 4000 --model.layers 2 --out runs/own
   topicscope train --out runs/own --resume
   topicscope train --data.corpus notes.txt --data.tokenizer minilm --model.no-residual --out runs/off --device cpu
 """
@@ -65,14 +66,14 @@ USUAL = (
 )  # fmt: skip
 USUAL_ON_TEXT = (
     "--seed", "--data.corpus", "--data.tokenizer", "--data.vocabulary", "--data.length", "--data.held-out",
-    "--masking.mask", "--model.layers", "--model.heads", "--model.width", "--model.attention-scale",
-    "--training.optimizer", "--training.learning-rate", "--training.decay", "--training.batch",
-    "--training.accumulate", "--training.steps", "--training.checkpoint-every",
+    "--masking.mask", "--model.layers", "--model.heads", "--model.dimension", "--model.feed-forward",
+    "--training.optimizer", "--training.learning-rate", "--training.decay", "--training.batch", "--training.steps",
+    "--training.checkpoint-every", "--training.snapshots",
 )  # fmt: skip
 
 
 def train(
-    settings: Settings | TextSettings | Path | str,
+    settings: Settings | Path | str,
     out: Path | str,
     *,
     seeds: Sequence[int] = (),
@@ -83,19 +84,19 @@ def train(
     """Train a model into a new folder, or resume the run that is in it; report.html shows it.
 
     ``settings`` may be the path of a TOML file. Several ``seeds`` are trained in one tensor, as one run.
-    ``TextSettings`` train an encoder on a corpus, on the device that is named. ``progress`` shows how training
+    Settings that name a corpus train on text, on the ``device`` that is named. ``progress`` shows how training
     proceeds: in a notebook the loss and the norms as they grow, else a progress bar.
     """
     out = path_of(out, "out")
-    if not isinstance(settings, Settings | TextSettings):
-        settings = load_any_settings(path_of(settings, "settings"))
+    if not isinstance(settings, Settings):
+        settings = load_settings(path_of(settings, "settings"))
     with _watched(settings.training.steps) if progress else nullcontext() as watching:
         folder = train_into(settings, out, seeds=seeds, resume=resume, device=device, watching=watching)
     return read_run(folder.path)
 
 
 def train_into(
-    settings: Settings | TextSettings,
+    settings: Settings,
     out: Path,
     *,
     seeds: Sequence[int] = (),
@@ -103,23 +104,12 @@ def train_into(
     device: Device = "auto",
     watching: "Watching | None" = None,
 ) -> "RunFolder":
-    """Train, and write report.html; the folder knows how fast it was and what of a corpus could not be read."""
+    """Train, and write report.html."""
     from topicscope.reporting.page import write_report
-    from topicscope.training.loop import UNWATCHED
-    from topicscope.training.loop import train as train_on_topics
+    from topicscope.training.loop import UNWATCHED, train
 
     watching = watching or UNWATCHED
-    if isinstance(settings, TextSettings):
-        from topicscope.training.text import train_on_text
-
-        if len(seeds) > 1:
-            raise refuse("seeds", list(seeds), "on text, seeds are trained one by one; give each a folder of its own")
-        settings = replace(settings, seed=seeds[0]) if seeds else settings
-        folder = train_on_text(settings, out, resume=resume, device=device, watching=watching)
-    else:
-        if device not in ("auto", "cpu"):
-            raise refuse("device", device, "topic models are trained on the processor; leave it out")
-        folder = train_on_topics(settings, out, seeds=seeds, resume=resume, watching=watching)
+    folder = train(settings, out, seeds=seeds, resume=resume, device=device, watching=watching)
     write_report([folder.path], folder.path / "report.html")
     return folder
 
@@ -166,44 +156,36 @@ class Options:
     """Print no progress bar and no messages."""
 
     json: bool = False
-    """Print the last row of the metrics as JSON; for a run on text, the speed too."""
+    """Print the last row of the metrics as JSON."""
+
+    device: Device = "auto"
+    """Where to compute on text; "auto" is the fastest available."""
 
     settings: Annotated[Settings, INLINE] = Settings()
 
 
-@dataclass(frozen=True, kw_only=True)
-class TextOptions(Options):
-    """Options of the command with a corpus."""
-
-    device: Device = "auto"
-    """Where to compute; "auto" is the fastest available."""
-
-    settings: Annotated[TextSettings, INLINE]  # type: ignore[assignment]
-
-
 def main(words: list[str]) -> None:
-    """Parse, train, print where the run is, and for a run on text how fast it was."""
+    """Parse, train, print where the run is."""
     from topicscope.training.loop import Watching
 
     options = parse_options(words)
     log_to_terminal(quiet=options.quiet)
     with progress_bar("training", quiet=options.quiet) as report:
         folder = train_into(**keywords(options), watching=Watching(report))
-    run, on_text = read_run(folder.path), isinstance(options, TextOptions)
+    run, on_text = read_run(folder.path), isinstance(options.settings.data, TextData)
     last = {name: None if value != value else value for name, value in run.rows()[-1].items()}
     if options.json:
-        rates = {name: getattr(folder.speed, name) for name in ("steps_per_second", "tokens_per_second")}
-        print_json({"out": str(folder.path), **(rates if on_text else {}), **last})
+        print_json({"out": str(folder.path), **last})
     elif not options.quiet:
-        documents = "" if on_text else f"{options.settings.training.validation_documents:,} held-out documents"
-        digits, held_out, pace = (4, "held-out articles", f"; {folder.speed.words}") if on_text else (6, documents, "")
+        documents = f"{options.settings.training.validation_documents:,} held-out documents"
+        digits, held_out = (4, "held-out articles") if on_text else (6, documents)
         validation = last.get("validation_loss")
         beside = "" if validation is None else f", on {held_out} {validation:.{digits}f}"
-        line = f"{folder.path}: {last['step']} steps, loss {last['loss']:.{digits}f}{beside}{pace}"
+        line = f"{folder.path}: {last['step']} steps, loss {last['loss']:.{digits}f}{beside}"
         for text in (line, *([] if on_text else _answer(run)), *_where_next(folder)):
             console().print(text, soft_wrap=True, markup=False)
-    if not options.quiet:
-        for note in folder.notes:
+    if on_text and not options.quiet:
+        for note in read_passages_file(folder.passages_path / "passages.json").notes():
             console(to_errors=options.json).print(note, soft_wrap=True, markup=False)
 
 
@@ -211,7 +193,6 @@ def _answer(run: Run) -> list[str]:
     """What to compare the losses with, and how far W^V of the first seed is from the optimum."""
     from topicscope.training.reference import optimum_measures
 
-    assert isinstance(run.settings, Settings)
     assert run.reference is not None
     floor, optimum = run.reference.bayes_floor, run.reference.uniform_attention_optimum
     lines = []
@@ -233,11 +214,11 @@ def _answer(run: Run) -> list[str]:
 
 def _where_next(folder: "RunFolder") -> list[str]:
     """What to do next."""
-    from topicscope.training.schedule import why_not_longer
+    from topicscope.training.folder import why_not_longer
 
     settings, out = folder.settings(), shlex.quote(str(folder.path))
     following = [f"topicscope check {out}"]
-    if isinstance(settings, TextSettings):
+    if isinstance(settings.data, TextData):
         corpus = shlex.quote(settings.data.corpus)
         following = [f"topicscope probe {out}/huggingface --corpus {corpus} --out {out}-probe"]
         following = following if folder.export_path.exists() else []
@@ -253,19 +234,24 @@ def parse_options(words: list[str]) -> Options:
     """
     settings, words = _given_settings(words)
     check_out_is_given(words, "run")
-    corpus, command = value_of(words, "--data.corpus"), "train [SETTINGS.toml]"
-    if corpus is None and not isinstance(settings, TextSettings):
-        default = Options(out=Path(), settings=settings or Settings())
-        return parse(Options, words, command=command, description=DESCRIPTION, default=default, usual=USUAL)
-    if not isinstance(settings, TextSettings):
-        settings = TextSettings(data=TextData(corpus=corpus or ""))
-    of_text = TextOptions(out=Path(), settings=settings)
+    corpus = value_of(words, "--data.corpus")
+    if corpus is not None and not (settings and isinstance(settings.data, TextData)):
+        if settings:
+            raise InputError("--data.corpus is not allowed with settings of a topic model: leave one of them out.")
+        settings = Settings(data=TextData(corpus=corpus))
+    settings = settings or Settings()
+    on_text = isinstance(settings.data, TextData)
     return parse(
-        TextOptions, words, command=command, description=TEXT_DESCRIPTION, default=of_text, usual=USUAL_ON_TEXT
+        Options,
+        words,
+        command="train [SETTINGS.toml]",
+        description=TEXT_DESCRIPTION if on_text else DESCRIPTION,
+        default=Options(out=Path(), settings=settings),
+        usual=USUAL_ON_TEXT if on_text else USUAL,
     )
 
 
-def _given_settings(words: list[str]) -> tuple[Settings | TextSettings | None, list[str]]:
+def _given_settings(words: list[str]) -> tuple[Settings | None, list[str]]:
     """The settings in the TOML file, or of the run that is resumed; and the words without the file's name."""
     # The file is the first word if that is no option, or any that ends in .toml, but not the folder after --out.
     places = [
@@ -276,12 +262,12 @@ def _given_settings(words: list[str]) -> tuple[Settings | TextSettings | None, l
     if len(places) > 1:
         raise InputError(f"{' and '.join(words[place] for place in places)} are too many settings: give one TOML file.")
     if places:
-        return load_any_settings(Path(words[places[0]])), words[: places[0]] + words[places[0] + 1 :]
+        return load_settings(Path(words[places[0]])), words[: places[0]] + words[places[0] + 1 :]
     if "--resume" not in words:
         return None, words
     out = expanded(value_of(words, "--out") or "")
     if (out / "settings.toml").exists():
-        return load_any_settings(out / "settings.toml"), words
+        return load_settings(out / "settings.toml"), words
     # Without a run, options must say what to train.
     if not any(word.startswith(("--data.", "--masking.", "--model.", "--training.")) for word in words):
         raise InputError(f"--out {out} holds no run to resume: give the folder of a run, or settings to start one.")

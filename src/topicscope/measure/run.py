@@ -13,8 +13,7 @@ from safetensors.numpy import load, save
 from topicscope.errors import UnreadableError, path_of
 from topicscope.records import TRAIN_AGAIN, Reference, Result
 from topicscope.settings import Settings
-from topicscope.settings.text import TextSettings
-from topicscope.settings.toml import dump_settings, load_any_settings
+from topicscope.settings.toml import dump_settings, load_settings
 from topicscope.store import checkpoint_path, read_tensors, table_html, write_atomically
 
 # A run folder's file with all of the run but its weights, which are in the checkpoints.
@@ -36,7 +35,7 @@ class Run(Result):
     """
 
     name: str
-    settings: Settings | TextSettings
+    settings: Settings
     """All settings but the seed."""
 
     seeds: tuple[int, ...]
@@ -140,12 +139,12 @@ def run_bytes(run: Run, *, weights: bool = True, named: bool = False) -> bytes:
     return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
 
 
-def run_of(content: bytes, name: str, settings: Settings | TextSettings) -> Run:
+def run_of(content: bytes, name: str, settings: Settings) -> Run:
     """The run that ``run_bytes`` stored."""
     return _run(load(content), name, settings)
 
 
-def _run(arrays: dict[str, np.ndarray], name: str, settings: Settings | TextSettings) -> Run:
+def _run(arrays: dict[str, np.ndarray], name: str, settings: Settings) -> Run:
     def taken(key: str, dimensions: int, kinds: str) -> np.ndarray:
         array = arrays.pop(key)
         if array.ndim != dimensions or array.dtype.kind not in kinds:
@@ -179,7 +178,7 @@ def write_run(run: Run, folder: Path) -> None:
 def read_run(folder: Path | str, *, weights: bool = True) -> Run:
     """The run in a folder, as far as it is: final ``weights`` are there once it has finished."""
     folder = path_of(folder, "folder")
-    settings, path = load_any_settings(folder / "settings.toml"), folder / FILE
+    settings, path = load_settings(folder / "settings.toml"), folder / FILE
     arrays = read_tensors(path, TRAIN_AGAIN)
     try:
         run = _run(arrays, str(folder), settings)
@@ -189,19 +188,6 @@ def read_run(folder: Path | str, *, weights: bool = True) -> Run:
     if weights and last.exists():
         run = replace(run, weights=read_tensors(last, "train with --resume to have it written again", "weights/"))
     return run
-
-
-def filled(run: Run, steps: Int[np.ndarray, " row"]) -> Run:
-    """The run with more steps after its own, and NaN there: as a seed that diverged is among others."""
-    more = len(steps) - len(run.steps)
-    return replace(
-        run,
-        steps=steps,
-        metrics={
-            name: np.pad(values, ((0, 0), (0, more), *((0, 0),) * (values.ndim - 2)), constant_values=np.nan)
-            for name, values in run.metrics.items()
-        },
-    )
 
 
 def together(runs: Sequence[Run]) -> Run:

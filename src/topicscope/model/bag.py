@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from topicscope.model.counts import SlotBatch, TableBatch, Targets
 from topicscope.model.transformer import Blocks, Layer
-from topicscope.model.weights import EMBEDDING_NORM_EPSILON, Sizes
+from topicscope.model.weights import NORM_EPSILON
 from topicscope.settings import Model
 from topicscope.settings.training import Loss
 
@@ -146,24 +146,24 @@ class BagTransformer(Blocks):
 
     layer_axis = 1
 
-    def __init__(self, settings: Model, sizes: Sizes, weights: dict[str, Float[Tensor, "seed ..."]]) -> None:
+    def __init__(self, settings: Model, weights: dict[str, Float[Tensor, "seed ..."]]) -> None:
         self.settings: Model = settings
-        self.sizes = sizes
         self.weights = weights
-        self.seeds = len(next(iter(weights.values())))
+        self.seeds, self.vocabulary, self.dimension = weights["embedding"].shape
+        self._scale = 1 / math.sqrt(weights["key"].shape[2] // settings.heads)
         self.uniform_attention = settings.uniform
         frozen = {name for name in vars(settings) if name not in settings.trained_parts}
         # With W^E = I there is nothing to multiply; W^E⊤, which predicts, is I whatever is added to embeddings.
         self._identity = "embedding" in frozen and settings.embedding.start == "identity"
         # Adding a bias that stays zero would only take time.
         self._absent = {name for name in frozen if name.endswith("_bias") and settings.part(name).start == "zero"}
-        self.has_tables = settings.layers == 1 and sizes.vocabulary <= LARGEST_TABLE
+        self.has_tables = settings.layers == 1 and self.vocabulary <= LARGEST_TABLE
         """Whether it is one layer over a small vocabulary, to be computed from tables."""
 
         # Where nothing but W^pred follows attention, tables hold predictions: as small, and no row is multiplied again.
         beyond = settings.residual or {"output", "feed_forward", "layer_norm", "head"} & {*settings.extras}
         one_hot = settings.tied and self._identity
-        wide = one_hot or sizes.dimension >= sizes.vocabulary
+        wide = one_hot or self.dimension >= self.vocabulary
         self._predicts_in_tables = self.has_tables and settings.heads == 1 and wide and not beyond
         self.is_equation_7 = self.has_tables and settings.equation_7
         # Its three matrices without their layer axis; they share memory with the weights.
@@ -187,10 +187,9 @@ class BagTransformer(Blocks):
 
     def tables(self, inputs: Tensor | None) -> Tables:
         """The model as tables over tokens; for eq. 7 they are its matrices, and autograd does not see them."""
-        scale = 1 / math.sqrt(self.sizes.attention_dimension)
         if self.is_equation_7:
             key, query, value = self._matrices
-            return Tables(value.mT, None if self.uniform_attention else self._scaled_product(query.mT, key, scale))
+            return Tables(value.mT, None if self.uniform_attention else self._scaled_product(query.mT, key))
         [layer], heads = self._layers(), 1 if self.uniform_attention else self.settings.heads
         values: Tensor = self._linear(inputs, "value", layer)
         if self._predicts_in_tables:
@@ -199,7 +198,7 @@ class BagTransformer(Blocks):
         scores: Tensor | None = None
         if not self.uniform_attention:
             keys, queries = (self._by_head(self._linear(inputs, name, layer), heads) for name in ("key", "query"))
-            scores = self._scaled_product(queries, keys.mT, scale)
+            scores = self._scaled_product(queries, keys.mT)
         return Tables(self._by_head(values, heads), scores)
 
     def inputs(self) -> Float[Tensor, "seed token dimension"] | None:
@@ -223,8 +222,8 @@ class BagTransformer(Blocks):
         """The heads' parts of rows, one table after another."""
         return rows if heads == 1 else rows.view(*rows.shape[:2], heads, -1).transpose(1, 2).flatten(0, 1)
 
-    def _scaled_product(self, left: Tensor, right: Tensor, scale: float) -> Tensor:
-        return torch.baddbmm(self._nothing, left, right, beta=0, alpha=scale)
+    def _scaled_product(self, left: Tensor, right: Tensor) -> Tensor:
+        return torch.baddbmm(self._nothing, left, right, beta=0, alpha=self._scale)
 
     @torch.no_grad()
     def gradients_of_equation_7(self, by_table: dict[str, Tensor]) -> Gradients:
@@ -232,11 +231,10 @@ class BagTransformer(Blocks):
         gradients = {"value": by_table["values"].mT[:, None]} if "values" in by_table else {}
         if "scores" not in by_table:
             return gradients
-        scale, scores = 1 / math.sqrt(self.sizes.attention_dimension), by_table["scores"]
-        key, query, _ = self._matrices
+        scores, (key, query, _) = by_table["scores"], self._matrices
         return gradients | {
-            "key": self._scaled_product(query, scores, scale)[:, None],
-            "query": self._scaled_product(key, scores.mT, scale)[:, None],
+            "key": self._scaled_product(query, scores)[:, None],
+            "query": self._scaled_product(key, scores.mT)[:, None],
         }
 
     # From each document's distinct tokens.
@@ -244,14 +242,14 @@ class BagTransformer(Blocks):
     def slot_scores(self, batch: SlotBatch) -> Float[Tensor, "seed row token"]:
         """Scores of every token at each distinct query; only those are needed of the last layer."""
         documents, slots = batch.tokens.shape
-        offset = torch.arange(self.seeds).repeat_interleave(documents // self.seeds)[:, None] * self.sizes.vocabulary
+        offset = torch.arange(self.seeds).repeat_interleave(documents // self.seeds)[:, None] * self.vocabulary
         state = functional.embedding(batch.tokens + offset, self.weights["embedding"].flatten(0, 1))
         state = self._embedded(self._by_seed(state)).reshape(documents, slots, -1)
         for number, layer in enumerate(self._layers(), start=1):
             queries = batch.queries if number == self.settings.layers else slots
             state = self._slot_layer(state, batch.log_counts, queries, layer)
         rows = state.flatten(0, 1).index_select(0, batch.row_place)
-        return self.predict(rows.view(self.seeds, -1, self.sizes.dimension))
+        return self.predict(rows.view(self.seeds, -1, self.dimension))
 
     def _slot_layer(
         self,
@@ -265,19 +263,14 @@ class BagTransformer(Blocks):
         if self.uniform_attention:
             # Every query gets the mean over the keys, n_b / N.
             means = torch.einsum("dk,dkw->dw", log_counts.softmax(dim=-1), state)
-            mixed = self._linear(means.view(self.seeds, -1, self.sizes.dimension), "value", layer)
+            mixed = self._linear(means.view(self.seeds, -1, self.dimension), "value", layer)
             mixed = mixed.flatten(0, 1)[:, None].expand(-1, queries, -1)
         else:
-            scale = 1 / math.sqrt(self.sizes.attention_dimension)
             keys, asked, values = (
-                self._linear(of, name, layer).reshape(documents, -1, heads, width)
-                for of, name, width in (
-                    (rows, "key", self.sizes.attention_dimension),
-                    (before, "query", self.sizes.attention_dimension),
-                    (rows, "value", self.sizes.head_dimension),
-                )
+                self._linear(of, name, layer).reshape(documents, -1, heads, self.weights[name].shape[2] // heads)
+                for of, name in ((rows, "key"), (before, "query"), (rows, "value"))
             )
-            scores = torch.einsum("dqhw,dkhw->dhqk", asked * scale, keys) + log_counts[:, None, None]
+            scores = torch.einsum("dqhw,dkhw->dhqk", asked * self._scale, keys) + log_counts[:, None, None]
             mixed = torch.einsum("dhqk,dkhw->dqhw", scores.softmax(dim=-1), values).flatten(2)
         after = self._finish(before, self._by_seed(mixed), layer)
         return after.reshape(documents, queries, -1)
@@ -287,15 +280,15 @@ class BagTransformer(Blocks):
         if self.settings.token_types:
             rows = rows + self.weights["token_types"][:, None]
         if self.settings.embedding_norm:
-            rows = self._normalise(rows, "embedding_norm", epsilon=EMBEDDING_NORM_EPSILON)
+            rows = self._normalise(rows, "embedding_norm")
         return rows
 
     def _by_seed(self, state: Float[Tensor, "... dimension"]) -> Float[Tensor, "seed row dimension"]:
         return state.reshape(self.seeds, -1, state.shape[-1])
 
-    def _normalise(self, state: Tensor, norm: str, layer: Layer | None = None, epsilon: float | None = None) -> Tensor:
+    def _normalise(self, state: Tensor, norm: str, layer: Layer | None = None) -> Tensor:
         gain, bias = self._of(norm, layer), self._of(norm + "_bias", layer)
-        normal = functional.layer_norm(state, state.shape[-1:], eps=epsilon or self.norm_epsilon)
+        normal = functional.layer_norm(state, state.shape[-1:], eps=NORM_EPSILON)
         return normal * gain[:, None] + bias[:, None]
 
     def _linear(self, state: Tensor | None, name: str, layer: Layer | None = None, bias: str = "") -> Tensor:

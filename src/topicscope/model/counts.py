@@ -35,9 +35,6 @@ class Counting:
     vocabulary: int
     masked_keys: MaskedKeys = "visible"
     average: Average = "document"
-    unit: float = 1.0
-    """What every share of the loss is multiplied by."""
-
     dtype: torch.dtype = torch.float32
 
 
@@ -49,7 +46,7 @@ class Targets:
     """row · V + word, rows counted over all seeds."""
 
     weight: Float[Tensor, "seed target"]
-    """The shares of the loss; they sum to ``unit`` for each seed."""
+    """The shares of the loss; they sum to one for each seed."""
 
     row_weight: Float[Tensor, "seed row"]
     """The sum of a row's shares, for losses that need the whole row."""
@@ -80,8 +77,6 @@ def _member_targets(
     precision = np.float64 if counting.dtype == torch.float64 else np.float32
     sizes = member.masked_counts.reshape(steps, -1).sum(axis=1)
     weight = target_weights(member, counting.average, batches=steps)
-    if counting.unit != 1:
-        weight *= counting.unit
     row_weight = np.bincount(row, weights=weight, minlength=row_bounds[-1])
     # Where each row's scores begin among those of its step.
     begins = np.arange(row_bounds[-1]) - np.repeat(row_bounds[:-1], np.diff(row_bounds))

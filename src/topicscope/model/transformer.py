@@ -15,10 +15,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from topicscope.model.weights import EMBEDDING_NORM_EPSILON, Sizes, Weights, part_of
+from topicscope.model.weights import NORM_EPSILON, Weights, part_of
 from topicscope.settings import Model
 from topicscope.settings.model import MaskedKeys
-from topicscope.settings.text import Encoder
 from topicscope.settings.training import Average
 from topicscope.synthetic.documents import MaskedDocuments
 
@@ -35,8 +34,13 @@ class Batch:
     words: Int[Tensor, " target"]
     """The words at the masked positions, document after document."""
 
-    weights: Float[np.ndarray, " target"]
+    weights: Float[Tensor, " target"]
     """How much each masked position counts in the loss; they sum to one."""
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> "Batch":
+        """The same on a device, with weights of a type."""
+        moved = {name: tensor.to(device) for name, tensor in vars(self).items() if name != "weights"}
+        return Batch(**moved, weights=self.weights.to(dtype).to(device))
 
 
 def padded_batch(documents: MaskedDocuments, *, masked_keys: MaskedKeys, average: Average) -> Batch:
@@ -52,7 +56,7 @@ def padded_batch(documents: MaskedDocuments, *, masked_keys: MaskedKeys, average
         visible=torch.from_numpy(visible),
         masked=torch.from_numpy(masked),
         words=torch.from_numpy(documents.words[documents.masked].astype(np.int64)),
-        weights=target_weights(documents, average),
+        weights=torch.from_numpy(target_weights(documents, average)),
     )
 
 
@@ -70,21 +74,27 @@ def target_weights(documents: MaskedDocuments, average: Average, *, batches: int
     return np.repeat(batches / (len(documents) * counts), counts)
 
 
-ATTENTION = ("key", "query", "value")
-MATRICES = (*ATTENTION, "output", "feed_forward_in", "feed_forward_out", "attention_norm", "feed_forward_norm")
-LAYERED = tuple(name + end for name in MATRICES for end in ("", "_bias"))
+BLOCKS = (
+    "key",
+    "query",
+    "value",
+    "output",
+    "feed_forward_in",
+    "feed_forward_out",
+    "attention_norm",
+    "feed_forward_norm",
+)
+# Parameters that each layer has its own of.
+LAYERED = tuple(name + end for name in BLOCKS for end in ("", "_bias"))
 
 # One layer's parameters by name.
 Layer = Mapping[str, Tensor]
 
 
 class Blocks:
-    """What all ways of computing the model have in common: everything but embedding and attention."""
+    """What both ways of computing the model have in common: everything but embedding and attention."""
 
-    settings: Model | Encoder
-    norm_epsilon = 1e-5
-    """The ε that LayerNorm adds to the variance."""
-
+    settings: Model
     layer_axis = 0
     """The axis of parameters that each layer has its own of."""
 
@@ -131,30 +141,20 @@ class Blocks:
         """W state + b, with the matrix of this name, of a layer or of the whole model."""
         return functional.linear(state, self._of(name, layer), self._of(bias or name + "_bias", layer))
 
-    def _normalise(self, state: Tensor, norm: str, layer: Layer | None = None, epsilon: float | None = None) -> Tensor:
+    def _normalise(self, state: Tensor, norm: str, layer: Layer | None = None) -> Tensor:
         gain, bias = self._of(norm, layer), self._of(norm + "_bias", layer)
-        return functional.layer_norm(state, state.shape[-1:], gain, bias, epsilon or self.norm_epsilon)
+        return functional.layer_norm(state, state.shape[-1:], gain, bias, NORM_EPSILON)
 
     def _of(self, name: str, layer: Layer | None) -> Tensor:
         return self.parameter(name) if layer is None else layer[name]
 
 
 class Transformer(Blocks, nn.Module):
-    r"""A transformer without residual connection, normalisation and positions, unless switched on.
+    """Attention layers between W^E and W^E⊤, with the switches of the settings."""
 
-    .. math::
-        f(\tilde X) = W^{E\top} W^V W^E \tilde X \, A(W^E \tilde X) + b^{pred}   \qquad (6)
-
-        A(Z) = \sigma\left( (W^K Z + b^K)^\top (W^Q Z + b^Q) / \sqrt{d_a} \right)   \qquad (5)
-
-    with b^V added to the values. With one-hot embeddings, W^E = I, this is eq. 7. The paper prints eq. 6 without
-    the transpose; the dimensions and Theorem 1 require it.
-    """
-
-    def __init__(self, settings: Model, sizes: Sizes, weights: Weights, *, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, settings: Model, weights: Weights, *, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
         self.settings: Model = settings
-        self.sizes = sizes
         trained = settings.trained_parts
         for name, array in weights.items():
             tensor = torch.from_numpy(array).to(dtype, copy=True)
@@ -170,7 +170,13 @@ class Transformer(Blocks, nn.Module):
 
     def predict_masked(self, batch: Batch) -> Float[Tensor, "target token"]:
         """Scores at the masked positions alone."""
-        return self.predict(self.states(batch.tokens, batch.visible)[-1][batch.masked])
+        state, keys = self._embed(batch.tokens), self._keys(batch.tokens, batch.visible)
+        *layers, last = self._layers()
+        for layer in layers:
+            state = self._finish(state, self._mix(state, keys, layer), layer)
+        # The last layer's attention is the last to need the other positions.
+        mixed = self._mix(state, keys, last)
+        return self.predict(self._finish(state[batch.masked], mixed[batch.masked], last))
 
     def attention(
         self,
@@ -182,17 +188,16 @@ class Transformer(Blocks, nn.Module):
         Without positions equal tokens have equal rows, so a row may stand for several tokens: ``visible`` is then
         their number, and A is the attention to all of them together.
         """
-        state, found = self._embed(tokens), []
         keys = self._keys(tokens, visible)
-        for number, layer in enumerate(self._layers(), start=1):
-            found.append(self._attention(state, keys, layer))
-            # The last layer's output is not needed.
-            if number < self.settings.layers:
-                state = self._finish(state, self._mix(state, keys, layer), layer)
-        return torch.stack(found)
+        states = self.states(tokens, visible)[:-1]
+        return torch.stack(
+            [self._attention(state, keys, layer) for state, layer in zip(states, self._layers(), strict=True)]
+        )
 
     def states(
-        self, tokens: Int[Tensor, "document position"], visible: Bool[Tensor, "document position"] | None = None
+        self,
+        tokens: Int[Tensor, "document position"],
+        visible: Bool[Tensor, "document position"] | Int[Tensor, "document position"] | None = None,
     ) -> list[Float[Tensor, "document position dimension"]]:
         """The embeddings, then the output of each layer."""
         states, keys = [self._embed(tokens)], self._keys(tokens, visible)
@@ -206,16 +211,14 @@ class Transformer(Blocks, nn.Module):
 
     def _embed(self, tokens: Int[Tensor, "document position"]) -> Float[Tensor, "document position dimension"]:
         state = functional.embedding(tokens, self.parameter("embedding"))
-        length = tokens.shape[1]
+        _, length, dimension = state.shape
         if self.settings.positions == "learned":
             state = state + self.parameter("positions")[:length]
         if self.settings.positions == "sinusoidal":
-            state = state + sinusoids(length, self.sizes.dimension).to(state)
+            state = state + sinusoids(length, dimension).to(state)
         if self.settings.token_types:
             state = state + self.parameter("token_types")
-        if self.settings.embedding_norm:
-            state = self._normalise(state, "embedding_norm", epsilon=EMBEDDING_NORM_EPSILON)
-        return state
+        return self._normalise(state, "embedding_norm") if self.settings.embedding_norm else state
 
     def _mix(
         self,
@@ -226,12 +229,13 @@ class Transformer(Blocks, nn.Module):
         """W^V Z A, heads side by side."""
         if self.uniform_attention:
             # A = 1/N: every query gets the mean over the keys, so the mean is taken first.
-            shares = keys / keys.sum(dim=1, keepdim=True)
-            mean = torch.einsum("dk,dkw->dw", shares, state)
+            mean = torch.einsum("dk,dkw->dw", keys / keys.sum(dim=1, keepdim=True), state)
             return self._linear(mean, "value", layer)[:, None, :].expand_as(state)
-        values = self._heads(self._linear(state, "value", layer))
-        mixed = torch.einsum("dhkq,dkhw->dqhw", self._attention(state, keys, layer), values)
-        return mixed.flatten(start_dim=2)
+        query, key, value = (self._heads(self._linear(state, name, layer)) for name in ("query", "key", "value"))
+        # The fused kernel does not return A; it takes half the time without numbers to add.
+        logs = None if bool((keys == 1).all()) else keys.log()[:, None, None, :]
+        mixed = functional.scaled_dot_product_attention(query, key, value, logs)
+        return mixed.transpose(1, 2).flatten(start_dim=2)
 
     def _attention(
         self,
@@ -243,13 +247,12 @@ class Transformer(Blocks, nn.Module):
             shares = keys / keys.sum(dim=1, keepdim=True)
             documents, positions = keys.shape
             return shares[:, None, :, None].expand(documents, self.settings.heads, positions, positions)
-        offered, asked = (self._heads(self._linear(state, name, layer)) for name in ("key", "query"))
-        scores = torch.einsum("dkhw,dqhw->dhkq", offered, asked)
-        scores = scores / math.sqrt(self.sizes.attention_dimension)
+        key, query = (self._heads(self._linear(state, name, layer)) for name in ("key", "query"))
+        scores = key @ query.mT / math.sqrt(query.shape[-1])
         return (scores + keys.log()[:, None, :, None]).softmax(dim=2)
 
-    def _heads(self, rows: Float[Tensor, "document position all"]) -> Float[Tensor, "document position head width"]:
-        return rows.reshape(*rows.shape[:2], self.settings.heads, -1)
+    def _heads(self, rows: Float[Tensor, "document position all"]) -> Float[Tensor, "document head position width"]:
+        return rows.view(*rows.shape[:2], self.settings.heads, -1).transpose(1, 2)
 
 
 def sinusoids(length: int, dimension: int) -> Float[Tensor, "position dimension"]:

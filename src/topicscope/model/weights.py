@@ -5,8 +5,8 @@ token; the other matrices are as in the equations and act on columns: W^V z.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -14,8 +14,7 @@ from jaxtyping import Float
 from topicscope.errors import InputError, refuse
 from topicscope.randomness import Purpose
 from topicscope.randomness import generator as generator_of
-from topicscope.settings import Masking, Model, Part, Settings
-from topicscope.settings.training import Average
+from topicscope.settings import Model, Part, Settings
 from topicscope.store import load_npy, load_tensors, only_tensor
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.finite_documents import finite_optimum, moments
@@ -27,46 +26,40 @@ Weights = dict[str, Float[np.ndarray, "..."]]
 
 # Scale of weights that the equations do not have (as in Hugging Face's BERT).
 EXTRA_SCALE = 0.02
-# Scale of the vector that is added to every token: PyTorch's default, which the released code keeps.
-TOKEN_TYPE_SCALE = 1.0
-# The ε that LayerNorm on the embeddings adds to the variance, as in BERT.
-EMBEDDING_NORM_EPSILON = 1e-12
+# The ε that LayerNorm adds to the variance, as in BERT.
+NORM_EPSILON = 1e-12
+# Parts that the model has once, not once per layer.
+UNLAYERED = ("embedding", "prediction_bias", "prediction")
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """Widths that follow from the settings and the vocabulary."""
+@runtime_checkable
+class Source(Protocol):
+    """What documents are drawn from: a topic model or a text."""
 
-    vocabulary: int
-    dimension: int
-    head_dimension: int
-    attention_dimension: int
-    longest: int
-
-    @classmethod
-    def of(cls, model: Model, vocabulary: int, longest: int) -> "Sizes":
-        """Fill in what the settings leave to the vocabulary: d = V, d_a = d / heads."""
-        dimension = model.dimension or vocabulary
-        head_dimension = dimension // model.heads
-        return cls(vocabulary, dimension, head_dimension, model.attention_dimension or head_dimension, longest)
+    @property
+    def vocabulary(self) -> int:
+        """V, special tokens included."""
 
 
-def shapes(model: Model, sizes: Sizes) -> dict[str, tuple[int, ...]]:
-    """The shape of every parameter that the settings ask for, in the order in which they are drawn."""
-    layers, width, inner = model.layers, sizes.dimension, model.feed_forward
-    scores = model.heads * sizes.attention_dimension
+def shapes(model: Model, vocabulary: int, longest: int) -> dict[str, tuple[int, ...]]:
+    """The shape of every parameter that the settings ask for, in the order in which they are drawn.
+
+    What the settings leave to the vocabulary is filled in: d = V, d_a = d / heads.
+    """
+    layers, width, inner = model.layers, model.dimension or vocabulary, model.feed_forward
+    scores = model.heads * (model.attention_dimension or width // model.heads)
     found: dict[str, tuple[int, ...]] = {
-        "embedding": (sizes.vocabulary, width),
+        "embedding": (vocabulary, width),
         "value": (layers, width, width),
         "key": (layers, scores, width),
         "query": (layers, scores, width),
         "key_bias": (layers, scores),
         "query_bias": (layers, scores),
         "value_bias": (layers, width),
-        "prediction_bias": (sizes.vocabulary,),
+        "prediction_bias": (vocabulary,),
     }
     extras: dict[str, dict[str, tuple[int, ...]]] = {
-        "positions": {"positions": (sizes.longest, width)},
+        "positions": {"positions": (longest, width)},
         "token_types": {"token_types": (width,)},
         "embedding_norm": {"embedding_norm": (width,), "embedding_norm_bias": (width,)},
         "output": {"output": (layers, width, width), "output_bias": (layers, width)},
@@ -78,7 +71,7 @@ def shapes(model: Model, sizes: Sizes) -> dict[str, tuple[int, ...]]:
         },
         "layer_norm": {"attention_norm": (layers, width), "attention_norm_bias": (layers, width)},
         "head": {"head": (width, width), "head_bias": (width,), "head_norm": (width,), "head_norm_bias": (width,)},
-        "prediction": {"prediction": (sizes.vocabulary, width)},
+        "prediction": {"prediction": (vocabulary, width)},
     }
     if inner:
         extras["layer_norm"] |= {"feed_forward_norm": (layers, width), "feed_forward_norm_bias": (layers, width)}
@@ -97,71 +90,49 @@ def part_of(parameter: str) -> str:
     return parameter
 
 
-def start_weights(settings: Settings, seed: int, topic_model: TopicModel) -> Weights:
-    """The weights that a seed begins with."""
-    draw, average = generator_of(seed, Purpose.WEIGHTS), settings.training.average
-    return initial_weights(settings.model, topic_model, settings.masking, average=average, generator=draw)
-
-
-def initial_weights(
-    model: Model,
-    topic_model: TopicModel,
-    masking: Masking,
-    *,
-    average: Average = "document",
-    generator: np.random.Generator,
-) -> Weights:
-    """Every parameter at the start that its settings name; the start "finite" is the optimum of this ``average``."""
-    sizes = Sizes.of(model, topic_model.vocabulary, topic_model.length[1])
-    parts = vars(model)
-    weights = {}
-    for name, shape in shapes(model, sizes).items():
-        if isinstance(part := parts.get(name), Part):
-            weights[name] = _start(name, part, shape, sizes, topic_model, masking, average, generator)
+def start_weights(settings: Settings, seed: int, source: Source) -> Weights:
+    """The weights that a seed begins with: every parameter at the start that the settings name."""
+    model, draw, weights = settings.model, generator_of(seed, Purpose.WEIGHTS), Weights()
+    for name, shape in shapes(model, source.vocabulary, settings.data.longest).items():
+        if isinstance(getattr(model, name, None), Part):
+            weights[name] = _start(name, shape, settings, source, draw)
         elif name.endswith("_bias"):
             weights[name] = np.zeros(shape)
         elif name.endswith("_norm"):
             weights[name] = np.ones(shape)
         else:
-            scale = TOKEN_TYPE_SCALE if name == "token_types" else EXTRA_SCALE
-            weights[name] = generator.normal(scale=scale, size=shape)
+            scale = model.token_types if name == "token_types" else EXTRA_SCALE
+            weights[name] = draw.normal(scale=scale, size=shape)
     return weights
 
 
 def _start(
-    name: str,
-    part: Part,
-    shape: tuple[int, ...],
-    sizes: Sizes,
-    topic_model: TopicModel,
-    masking: Masking,
-    average: Average,
-    generator: np.random.Generator,
+    name: str, shape: tuple[int, ...], settings: Settings, source: Source, draw: np.random.Generator
 ) -> Float[np.ndarray, "..."]:
-    if part.start == "normal":
-        return generator.normal(scale=part.scale, size=shape)
-    if part.start == "uniform":
-        # The scale for a map from d numbers, and for its bias.
-        bound = 1 / np.sqrt(sizes.dimension)
-        return generator.uniform(-bound, bound, size=shape)
-    if part.start == "positive":
-        return part.scale * generator.random(size=shape)
-    if part.start == "zero":
-        return np.zeros(shape)
-    if part.start == "identity":
-        return np.broadcast_to(np.eye(shape[-2], shape[-1]), shape).copy()
-    if part.start == "file":
-        array = load_array(Path(part.file), name)
-        if array.ndim > len(shape) and len(array) == 1:
-            # A run's tensor has an axis of seeds.
-            array = array[0]
-    elif part.start == "finite":
-        array = finite_optimum(moments(topic_model, masking, average))
-    else:
-        array = _theory(name, part, shape, topic_model, masking)
+    part: Part = getattr(settings.model, name)
+    match part.start:
+        case "normal":
+            return draw.normal(scale=part.scale, size=shape)
+        case "uniform":
+            # PyTorch's for a map from d numbers, and for its bias.
+            bound = 1 / np.sqrt(settings.model.dimension or source.vocabulary)
+            return draw.uniform(-bound, bound, size=shape)
+        case "positive":
+            return part.scale * draw.random(size=shape)
+        case "zero":
+            return np.zeros(shape)
+        case "identity":
+            return np.broadcast_to(np.eye(shape[-2], shape[-1]), shape).copy()
+        case "file":
+            array = load_array(Path(part.file), name)
+            if array.ndim > len(shape) and len(array) == 1:
+                # A run's tensor has an axis of seeds.
+                array = array[0]
+        case _:
+            assert isinstance(source, TopicModel), "settings of text have no theory"
+            array = _theory(name, shape, settings, source)
     # One matrix may serve all layers.
-    allowed = (shape,) if name in ("embedding", "prediction_bias", "prediction") else (shape, shape[1:])
-    if array.shape not in allowed:
+    if array.shape not in ((shape,) if name in UNLAYERED else (shape, shape[1:])):
         raise InputError(
             f'model.{name}.start = "{part.start}" gives an array of shape {array.shape}, but the model needs {shape}: '
             "change model.dimension or model.layers, or give another array."
@@ -169,29 +140,28 @@ def _start(
     return np.broadcast_to(array, shape).copy()
 
 
-def _theory(
-    name: str, part: Part, shape: tuple[int, ...], topic_model: TopicModel, masking: Masking
-) -> Float[np.ndarray, "..."]:
-    """A theorem's optimum; it needs the paper's equal, disjoint topics."""
-    words = topic_model.equal_words
+def _theory(name: str, shape: tuple[int, ...], settings: Settings, topic_model: TopicModel) -> Float[np.ndarray, "..."]:
+    """The optimum for finite documents, or a theorem's, which needs the paper's equal, disjoint topics."""
+    start, masking = settings.model.part(name).start, settings.masking
+    topics, words = topic_model.topics, topic_model.equal_words
+    if start == "finite":
+        return finite_optimum(moments(topic_model, masking, settings.training.average))
     if words is None:
         raise refuse(
             f"model.{name}.start",
-            part.start,
+            start,
             'the theorem is about disjoint topics of equally likely words; use "finite" or "file"',
         )
-    topics = topic_model.topics
     if name == "prediction_bias":
         return theorem1_bias(topics, words, masking)
     if name == "embedding":
-        diagonal = part.start == "diagonal"
+        diagonal = start == "diagonal"
         return theorem1_embedding(
             topics, words, masking, pattern="diagonal" if diagonal else "block", dimension=shape[1]
         ).T
-    if part.start == "theorem":
+    if start == "theorem":
         require_topic_sets(topics, topic_model.per_document if topic_model.sampler == "topics" else 1)
-    value = {"theorem": theorem2, "block": block_value, "diagonal": diagonal_value}[part.start]
-    return value(topics, words, masking)
+    return {"theorem": theorem2, "block": block_value, "diagonal": diagonal_value}[start](topics, words, masking)
 
 
 def embedded(weights: Mapping[str, Float[np.ndarray, "seed ..."]]) -> Float[np.ndarray, "seed token dimension"]:
@@ -201,7 +171,7 @@ def embedded(weights: Mapping[str, Float[np.ndarray, "seed ..."]]) -> Float[np.n
         state = state + weights["token_types"][:, None]
     if "embedding_norm" in weights:
         centred = state - state.mean(axis=-1, keepdims=True)
-        spread = np.sqrt(centred.var(axis=-1, keepdims=True) + EMBEDDING_NORM_EPSILON)
+        spread = np.sqrt(centred.var(axis=-1, keepdims=True) + NORM_EPSILON)
         state = centred / spread * weights["embedding_norm"][:, None] + weights["embedding_norm_bias"][:, None]
     return state
 

@@ -5,9 +5,7 @@ by hand when the computation changes. Equal keys mean the same work, so equal ex
 once. What trains is imported only where that is done: experiments can be named without torch.
 """
 
-import contextlib
 import operator
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
@@ -20,16 +18,18 @@ import numpy as np
 from safetensors import SafetensorError
 
 from topicscope import work
-from topicscope.errors import DivergedError, InputError, UnreadableError
-from topicscope.measure.run import Run, filled, run_bytes, run_of, together
+from topicscope.errors import InputError, UnreadableError
+from topicscope.measure.run import Run, run_bytes, run_of
 from topicscope.records import ProbeResult
-from topicscope.settings import Settings
-from topicscope.settings.text import TextSettings
+from topicscope.settings import Settings, TextData
 from topicscope.settings.toml import to_table
 from topicscope.store import alone_in, first_line
 from topicscope.synthetic.topics import TopicModel
 
 Seeds = tuple[int, ...]
+
+# On text: seconds per multiply-add of a step, forward and backward, and seconds for reading it.
+SECONDS_PER_MULTIPLY, PREPARING_SECONDS = 6e-11, 12.0
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Need(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """Settings of documents drawn from a topic model, trained with several seeds in one tensor; the result is a Run."""
+    """Settings that are trained with several seeds in one tensor; the result is a Run."""
 
     name: str
     settings: Settings
@@ -106,14 +106,20 @@ class Experiment:
     @property
     def cost(self) -> float:
         """Seconds that training takes, roughly: attention and trained embeddings cost more than uniform attention."""
-        model, training = self.settings.model, self.settings.training
+        model, training, data = self.settings.model, self.settings.training, self.settings.data
+        if isinstance(data, TextData):
+            layer = 4 * model.dimension**2 + 2 * model.dimension * model.feed_forward
+            position = 3 * (model.layers * layer + 0.15 * model.dimension * data.vocabulary)
+            steps = training.steps * training.batch * data.longest * (self.most_seeds or 10)
+            return PREPARING_SECONDS + SECONDS_PER_MULTIPLY * steps * position
         factor = (1.0 if model.uniform else 2.9) * (2.1 if model.embedding.train else 1.0)
         return 6e-5 * training.steps * training.batch * factor * (0.5 if self.most_seeds else 1.0)
 
     @property
     def topic_model(self) -> TopicModel:
         """The topic model that its documents are drawn from."""
-        return TopicModel.from_settings(self.settings.data, np.array(self.topic_words) if self.topic_words else None)
+        matrix = np.array(self.topic_words) if self.topic_words else None
+        return TopicModel.from_settings(self.settings.documents, matrix)
 
     def key(self, seeds: Seeds) -> dict[str, Any]:
         """Settings and seeds."""
@@ -126,11 +132,23 @@ class Experiment:
         }
 
     def compute(self, seeds: Seeds) -> bytes:
-        """Train all seeds in memory and measure."""
+        """Train all seeds and measure: in memory, or on text, which takes long, with checkpoints to resume from."""
         from topicscope.training.loop import train_seeds
 
-        seeds = self._chosen(seeds)
-        return run_bytes(train_seeds(self.settings, seeds, self.topic_model, gradients=self.gradients))
+        seeds, data = self._chosen(seeds), self.settings.data
+        if not isinstance(data, TextData):
+            return run_bytes(train_seeds(self.settings, seeds, self.topic_model, gradients=self.gradients))
+        from topicscope.training.folder import RunFolder
+        from topicscope.training.text import prepare_text
+
+        with work.scratch_folder() as scratch:
+            # Text is the same for experiments that differ in training alone: made once.
+            shared, folder = scratch.parent / f"text-{work.content_digest(asdict(data))}", RunFolder(scratch / "run")
+            with alone_in(shared):
+                text, _ = prepare_text(data, shared)
+            folder.path.mkdir(exist_ok=True)
+            folder.create(self.settings)
+            return run_bytes(train_seeds(self.settings, seeds, text, folder=folder))
 
     def restore(self, content: bytes) -> Run:
         """The run."""
@@ -138,84 +156,6 @@ class Experiment:
 
     def _chosen(self, seeds: Seeds) -> Seeds:
         return seeds[: self.most_seeds] if self.most_seeds else seeds
-
-
-# Seconds per multiply-add of a step, forward and backward, and seconds for reading text.
-SECONDS_PER_MULTIPLY, PREPARING_SECONDS = 6e-11, 12.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextExperiment:
-    """Settings of training on text, trained with several seeds, one by one on one thread; the result is a Run."""
-
-    name: str
-    settings: TextSettings
-    """All settings except the seed."""
-
-    seeds: int
-    """How many of the seeds are used, at most: text takes longer than documents of a topic model."""
-
-    attention_passages: int = 0
-    """How many held-out passages each layer's attention is compared with uniform attention on; 0 for none."""
-
-    unavailable: str = ""
-    suffix: ClassVar[str] = ".safetensors"
-    VERSION: ClassVar[int] = 2
-
-    @property
-    def cost(self) -> float:
-        """Seconds, roughly."""
-        model, training = self.settings.model, self.settings.training
-        layer = 4 * model.width**2 + 2 * model.width * model.feed_forward
-        position = 3 * (model.layers * layer + 0.15 * model.width * self.settings.data.vocabulary)
-        steps = training.steps * training.batch * self.settings.positions * self.seeds
-        return PREPARING_SECONDS + SECONDS_PER_MULTIPLY * steps * position
-
-    def key(self, seeds: Seeds) -> dict[str, Any]:
-        """Settings and seeds."""
-        return {
-            "version": self.VERSION,
-            "settings": to_table(self.settings) | {"seed": None},
-            "seeds": list(self._chosen(seeds)),
-            "attention_passages": self.attention_passages,
-        }
-
-    def compute(self, seeds: Seeds) -> bytes:
-        """Train every seed; one that diverges does not keep the others from finishing.
-
-        If it is stopped and begun again as a task, it resumes from the last checkpoint.
-        """
-        from topicscope.training.folder import RunFolder
-        from topicscope.training.loop import Trainer, Watching, empty_run
-        from topicscope.training.machine import torch_threads
-        from topicscope.training.text import TextEngine, prepare_text
-
-        began, runs = time.perf_counter(), []
-        with work.scratch_folder() as folder, torch_threads(1):
-            # Text is the same for all seeds and for experiments that differ in training alone: made once.
-            shared = folder.parent / f"text-{work.content_digest(asdict(self.settings.data))}"
-            with alone_in(shared):
-                prepared = prepare_text(self.settings.data, shared)
-            for seed in self._chosen(seeds):
-                kept, settings = RunFolder(folder / f"seed-{seed}"), replace(self.settings, seed=seed)
-                kept.path.mkdir(exist_ok=True)
-                kept.create(settings)
-                engine = TextEngine(settings, prepared.text, attention_passages=self.attention_passages)
-                trainer = Trainer(engine, kept)
-                trainer.begin(*(kept.newest() or (empty_run(self.name, settings, [seed], {}), None)))
-                with contextlib.suppress(DivergedError):
-                    trainer.run(Watching(interruptible=False))
-                runs.append(trainer.recorded())
-        longest = max((run.steps for run in runs), key=len)
-        run = together([filled(run, longest) for run in runs])
-        return run_bytes(replace(run, seconds=time.perf_counter() - began))
-
-    def restore(self, content: bytes) -> Run:
-        """The run."""
-        return run_of(content, self.name, self.settings)
-
-    def _chosen(self, seeds: Seeds) -> Seeds:
-        return seeds[: self.seeds]
 
 
 @dataclass(frozen=True)

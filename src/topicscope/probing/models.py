@@ -21,8 +21,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from topicscope.errors import InputError
-from topicscope.probing.settings import Device, Precision
+from topicscope.precision import device_named
+from topicscope.probing.settings import Precision
 from topicscope.probing.sources import INSTALL, Source, has_tokenizer, model_digest
+from topicscope.settings.data import Device
 from topicscope.text.tokenizers import Tokenizer, load_tokenizer
 
 # Words per batch where each word's embedding is computed alone.
@@ -322,16 +324,6 @@ def _run(
 
 def _padding(network: Any) -> int:
     return int(getattr(network.config, "pad_token_id", 0) or 0)
-
-
-def device_named(name: Device) -> torch.device:
-    """The device to run on; "auto" is the first available of CUDA, MPS and CPU."""
-    present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if name == "auto":
-        return torch.device(next(each for each in ("cuda", "mps", "cpu") if present[each]))
-    if not present[name]:
-        raise InputError(f"--device {name} is not available here: give cpu, or auto.")
-    return torch.device(name)
 
 
 def _at_least_float32(tensor: Tensor) -> Tensor:

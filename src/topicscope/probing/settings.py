@@ -13,12 +13,11 @@ from typing import Literal, get_args
 import msgspec
 
 from topicscope.errors import LARGEST_NUMBER, InputError, check_at_least, check_one_of, refuse
-from topicscope.settings.text import Layout
+from topicscope.settings.data import Device, Layout
 from topicscope.text.corpora import Corpus, open_corpus
 from topicscope.work import check_engine
 
 Assignment = Literal["one", "several"]
-Device = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["float32", "float64", "bfloat16", "float16"]
 
 # LDA's seeds for one ``seed`` are the numbers from seed · MOST_FITS on, which no other ``seed`` shares.

@@ -19,8 +19,9 @@ from jaxtyping import Float, Int
 from safetensors.numpy import load, load_file
 
 from topicscope.errors import InputError, collected, refuse_all
+from topicscope.precision import device_named
 from topicscope.probing.folder import Measured, MeasuredGroup
-from topicscope.probing.models import HuggingFaceModel, Loading, Subject, device_named, model_tokenizer
+from topicscope.probing.models import HuggingFaceModel, Loading, Subject, model_tokenizer
 from topicscope.probing.packing import packed, unpacked
 from topicscope.probing.passes import PASSAGES, ModelVectors, Plan, Shard
 from topicscope.probing.rows import (

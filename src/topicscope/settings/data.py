@@ -1,4 +1,4 @@
-"""Settings of the documents (§3.1, §6.1) and of the masking scheme (§3.2)."""
+"""Settings of the documents, drawn from a topic model (§3.1, §6.1) or read from a corpus, and of masking (§3.2)."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -7,12 +7,18 @@ from topicscope.errors import check_at_least, check_positive, check_probability,
 from topicscope.settings.values import settle
 
 Sampler = Literal["dirichlet", "topics"]
+Layout = Literal["auto", "lines", "paragraphs", "files"]
+Device = Literal["auto", "cpu", "cuda", "mps"]
 # Lengths are counted in 32 bits.
 LONGEST = 2**31 - 1
 # Sums of probabilities that differ from 1 by less than this count as 1, since 0.7 + 0.3 and the like are rounded.
 ROUNDING = 1e-12
 # Far below it the gamma function's values and products of two parameters overflow or vanish.
 SMALLEST_DIRICHLET = 1e-100
+# [CLS] before a passage and [SEP] after it, or START and END around a document.
+SPECIAL_POSITIONS = 2
+# A passage of one token has nothing beside it to be predicted from.
+SHORTEST_PASSAGE = 2
 # Positions that are masked more rarely are never seen, and reciprocals of the probability overflow.
 SMALLEST_MASK = 1e-12
 # Far above it the sum A + 1 rounds to A, and in the end A overflows.
@@ -75,6 +81,16 @@ class Data:
         else:
             self._check_sizes()
 
+    @property
+    def longest(self) -> int:
+        """How many positions the longest document has."""
+        return self.length[1] + SPECIAL_POSITIONS * self.ends
+
+    @property
+    def shortest(self) -> int:
+        """How many of its positions can be masked in the shortest document."""
+        return self.length[0]
+
     def _take_sizes_from_the_file(self) -> None:
         """With a topic-word matrix T and v are its own: they are recorded as 0, and giving others is refused."""
         for name in ("topics", "words"):
@@ -94,6 +110,64 @@ class Data:
         if len(self.dirichlet) not in (1, self.topics):
             remedy = f"give one number, or one for each of the data.topics = {self.topics} topics"
             raise refuse("data.dirichlet", self.dirichlet, remedy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextData:
+    """A corpus, its tokenizer, and how articles are cut into passages."""
+
+    corpus: str
+    """As for ``topicscope probe``: wiki-sample, a file (text, JSON lines or a Wikipedia dump), a folder, or a Hugging
+    Face dataset as NAME or NAME:CONFIG."""
+
+    field: str = "text"
+    """The field of JSON lines and datasets, or the column of a CSV file, that holds the text."""
+
+    split: str = "train"
+    """Which part of a dataset."""
+
+    layout: Layout = "auto"
+    """What a document is in plain text: each line, paragraph or file."""
+
+    tokenizer: str = ""
+    """The folder or name of an existing tokenizer; if empty, WordPiece is trained on the corpus."""
+
+    vocabulary: int = 8_000
+    """Size of the vocabulary that is trained, special tokens included; not for an existing tokenizer."""
+
+    lowercase: bool = True
+    """Whether the tokenizer that is trained lowercases letters and drops accents, as BERT's uncased one does."""
+
+    length: int = 126
+    """Tokens per passage, without [CLS] and [SEP]; the last passage of an article is shorter."""
+
+    every: int = 1
+    """Keep one passage in so many of each article."""
+
+    held_out: float = 0.05
+    """The share of articles that is not trained on; the loss on it is the validation loss."""
+
+    def __post_init__(self) -> None:
+        settle(self, "data.")
+        if not self.corpus:
+            raise refuse("data.corpus", self.corpus, "name a corpus to train on")
+        if self.tokenizer and self.vocabulary != TextData.vocabulary:
+            raise refuse("data.vocabulary", self.vocabulary, "data.tokenizer has a vocabulary already; leave it out")
+        check_at_least("data.vocabulary", self.vocabulary, 1)
+        check_at_least("data.every", self.every, 1)
+        check_at_least("data.length", self.length, SHORTEST_PASSAGE)
+        if not 0 <= self.held_out < 1:
+            raise refuse("data.held_out", self.held_out, "give a share from 0 up to, but not including, 1")
+
+    @property
+    def longest(self) -> int:
+        """How many positions the longest passage has."""
+        return self.length + SPECIAL_POSITIONS
+
+    @property
+    def shortest(self) -> int:
+        """How many of its positions can be masked in the shortest passage."""
+        return 1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,9 +10,8 @@ Start = Literal["normal", "uniform", "positive", "zero", "identity", "theorem", 
 Positions = Literal["none", "sinusoidal", "learned"]
 MaskedKeys = Literal["visible", "hidden"]
 
-WEIGHTS = ("embedding", "value", "key", "query")
 BIASES = ("key_bias", "query_bias", "value_bias", "prediction_bias")
-PARTS = WEIGHTS + BIASES
+PARTS = ("embedding", "value", "key", "query", *BIASES)
 # What attention is made of; the rest is what it mixes.
 ATTENTION_PARTS = frozenset({"key", "query", "key_bias", "query_bias"})
 # Parts that exist only when a switch is on; they are always trained, except W^pred, for which the settings decide.
@@ -86,11 +85,12 @@ class Model:
     positions: Positions = "none"
     """Positional information added to the embeddings."""
 
-    token_types: bool = False
-    """Add one trained vector, drawn from N(0, 1), to the embedding of every token, as BERT's token types do."""
+    token_types: float = 0.0
+    """Add one trained vector to the embedding of every token, as BERT's token types do: its standard deviation at the
+    start; 0 for none."""
 
     embedding_norm: bool = False
-    """LayerNorm on the embedding layer's output, with BERT's ε of 1e-12."""
+    """LayerNorm on the embedding layer's output."""
 
     residual: bool = False
     """Add each block's input to its output."""
@@ -144,6 +144,7 @@ class Model:
         check_at_least("model.heads", self.heads, 1)
         check_at_least("model.layers", self.layers, 1)
         check_at_least("model.feed_forward", self.feed_forward, 0)
+        check_not_negative("model.token_types", self.token_types)
         for name in PARTS:
             self.part(name).check(f"model.{name}")
         self.prediction.check("model.prediction")
@@ -167,7 +168,7 @@ class Model:
         """The parts that the switches add."""
         switches = {
             "positions": self.positions == "learned",
-            "token_types": self.token_types,
+            "token_types": self.token_types > 0,
             "embedding_norm": self.embedding_norm,
             "output": self.output_projection,
             "feed_forward": self.feed_forward > 0,
@@ -182,6 +183,17 @@ class Model:
         """Names of all parts that are trained."""
         extras = tuple(name for name in self.extras if name != "prediction" or self.prediction.train)
         return tuple(name for name in PARTS if self.part(name).train) + extras
+
+    @property
+    def is_bert(self) -> bool:
+        """Whether every part of BERT is there, as it is in BERT."""
+        return (
+            len(self.extras) == len(EXTRAS) - 1
+            and self.residual
+            and self.tied
+            and self.masked_keys == "visible"
+            and self.attention_dimension in (0, self.dimension // self.heads)
+        )
 
     @property
     def one_hot(self) -> bool:
@@ -205,3 +217,19 @@ class Model:
             if not self.part(name).train and self.part(name).start == "zero"
         ]
         return "key" in still or {"query", "query_bias"} <= set(still)
+
+
+# What text is trained with unless its settings say otherwise: BERT, with as many layers and heads as in Figure 5.
+TEXT_MODEL = Model(
+    dimension=256,
+    heads=4,
+    layers=4,
+    positions="learned",
+    token_types=0.02,
+    embedding_norm=True,
+    residual=True,
+    layer_norm=True,
+    output_projection=True,
+    feed_forward=1_024,
+    head_transform=True,
+)

@@ -1,52 +1,37 @@
 """Settings from and to TOML."""
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
 from topicscope.errors import InputError, path_of, shown
-from topicscope.settings import PARTS, Settings
-from topicscope.settings.text import TextSettings, found_from
+from topicscope.settings import PARTS, Settings, TextData
 from topicscope.settings.values import check_keys, made
-from topicscope.store import read_toml
+from topicscope.store import expanded, read_toml
 
-AnySettings = Settings | TextSettings
 Table = dict[str, Any]
 
 # Settings that name a file; in a TOML file they are relative to its folder.
 FILE_SETTINGS = ("data.topic_words", *(f"model.{part}.file" for part in PARTS))
+# Settings that may name a file or a folder, and the name that always means what comes with a package.
+PACKAGED = {"corpus": "wiki-sample", "tokenizer": "minilm"}
 
 
 def load_settings(path: Path | str) -> Settings:
-    """Read a TOML file; what it leaves out has its default."""
-    path = path_of(path, "path")
-    with _naming(path):
-        return settings_from_table(with_files_relative_to(path.parent, read_table(path)))
+    """Read a TOML file; what it leaves out has its default.
 
-
-def load_any_settings(path: Path) -> AnySettings:
-    """Read a TOML file of a run on documents of a topic model, or, if it names a corpus, of one on text.
-
-    A corpus or tokenizer is looked for beside the file, then in the current folder.
+    Files that it names are beside it. A corpus or tokenizer is looked for there, then in the current folder.
     """
+    path = path_of(path, "path")
     table = read_table(path)
     if "vary" in table:
         raise InputError(f"{path} is a sweep, not the settings of one run: use `topicscope sweep {path} --out DIR`.")
-    with _naming(path):
-        if not names_a_corpus(table):
-            return settings_from_table(with_files_relative_to(path.parent, table))
-        return text_settings_from_table(table | {"data": table["data"] | found_from(path.parent, table["data"])})
-
-
-@contextlib.contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Errors about a file's settings name the file."""
     try:
-        yield
+        return settings_from_table(with_files_relative_to(path.parent, table))
     except InputError as error:
         raise error if str(path) in str(error) else InputError(f"{path}: {error}") from None
 
@@ -58,28 +43,31 @@ def read_table(path: Path) -> Table:
 
 def with_files_relative_to(folder: Path, table: Table) -> Table:
     """The same settings, with the files that they name looked up in this folder."""
-    named = {name: value for name, value in flat(table).items() if name in FILE_SETTINGS and isinstance(value, str)}
-    return overlay(table, nested({name: str(folder / value) for name, value in named.items() if value}))
+    named = {name: value for name, value in flat(table).items() if isinstance(value, str) and value}
+    found = {name: str(folder / value) for name, value in named.items() if name in FILE_SETTINGS}
+    for setting, packaged in PACKAGED.items():
+        # Others are left as they are: a name may belong to the Hugging Face Hub.
+        if (name := named.get(f"data.{setting}", packaged)) != packaged:
+            path = folder / expanded(name)
+            if path.is_dir() or (setting == "corpus" and path.is_file()):
+                # Links are not followed: what they are called tells the format.
+                found[f"data.{setting}"] = os.path.abspath(path)  # noqa: PTH100
+    return overlay(table, nested(found))
+
+
+def with_absolute_paths(settings: Settings) -> Settings:
+    """The same settings, valid from any folder, if they name a corpus."""
+    if not isinstance(settings.data, TextData):
+        return settings
+    return settings_from_table(with_files_relative_to(Path(), to_table(settings)))
 
 
 def settings_from_table(table: Table) -> Settings:
     """Settings from nested dictionaries, every key and type checked."""
-    if names_a_corpus(table):
-        raise InputError(
-            f"data.corpus = {shown(table['data']['corpus'])} is not allowed here: this is about documents of a topic "
-            "model, not about a run on text; give the settings or the folder of a run without a corpus."
-        )
-    return _from_table(Settings, table)
-
-
-def text_settings_from_table(table: Table) -> TextSettings:
-    """Settings of a run on text from nested dictionaries, every key and type checked."""
-    return _from_table(TextSettings, table)
-
-
-def _from_table(kind: Any, table: Table) -> Any:
-    check_keys(kind, table)
-    return made(kind, table)
+    check_keys(Settings, table)
+    data = made(TextData, table["data"], prefix="data.") if names_a_corpus(table) else None
+    settings: Settings = made(Settings, table, Settings(data=data) if data else None)
+    return settings
 
 
 def names_a_corpus(table: Table) -> bool:
@@ -88,7 +76,7 @@ def names_a_corpus(table: Table) -> bool:
     return isinstance(data, dict) and "corpus" in data
 
 
-def dump_settings(settings: AnySettings) -> str:
+def dump_settings(settings: Settings) -> str:
     """The complete settings as TOML, defaults written out."""
     return tomli_w.dumps(to_table(settings))
 
@@ -98,11 +86,13 @@ def to_table(settings: Any) -> Table:
     return dataclasses.asdict(settings)
 
 
-def differences(ours: AnySettings, theirs: AnySettings) -> list[str]:
+def differences(ours: Settings, theirs: Settings) -> list[str]:
     """One phrase for each setting that differs: ``data.topics (12 there, 10 here)``."""
     left, right = flat(to_table(ours)), flat(to_table(theirs))
     return [
-        f"{name} ({shown(right[name])} there, {shown(left[name])} here)" for name in left if left[name] != right[name]
+        f"{name} ({shown(right.get(name))} there, {shown(left[name])} here)"
+        for name in left
+        if left[name] != right.get(name)
     ]
 
 

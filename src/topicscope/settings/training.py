@@ -1,7 +1,4 @@
-"""Settings of training: objective (eq. 1–4), optimiser, schedule, and what is written when.
-
-What training on text has in common with training on documents of a topic model is ``AnyTraining``.
-"""
+"""Settings of training: objective (eq. 1–4), optimiser, schedule, and what is written when."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,9 +9,8 @@ from topicscope.settings.values import settle
 
 Loss = Literal["cross_entropy", "squared"]
 Average = Literal["document", "batch"]
-Squared = Literal["sum", "mean"]
 Optimizer = Literal["sgd", "momentum", "adam", "adamw"]
-Decay = Literal["constant", "step", "cosine"]
+Decay = Literal["constant", "cosine"]
 Schedule = Literal["joint", "two_stage", "alternating"]
 Precision = Literal["float32", "float64"]
 Engine = Literal["auto", "bag", "reference"]
@@ -24,8 +20,8 @@ MOST_STEPS, MOST_SNAPSHOTS, MOST_THREADS = 10**12, 10**5, 10**4
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnyTraining:
-    """How a model is trained, whatever it is trained on."""
+class Training:
+    """How the model is trained, and what is recorded."""
 
     loss: Loss = "cross_entropy"
     """Eq. 4, or eq. 3 (a sum over the vocabulary)."""
@@ -33,6 +29,12 @@ class AnyTraining:
     average: Average = "document"
     """"document": each document's (or passage's) mean over its own masked positions, then over documents (eq. 1);
     "batch": one mean over all masked positions of a step, which weights a document by how many it has."""
+
+    l2: float = 0.0
+    """λ of eq. 2: adds λ‖θ‖² to the loss."""
+
+    l2_parts: tuple[str, ...] = PARTS
+    """The parts θ that L2 applies to; only trained ones among them count."""
 
     optimizer: Optimizer = "adam"
     """Plain SGD, SGD with momentum, Adam or AdamW."""
@@ -53,62 +55,7 @@ class AnyTraining:
     """The decay of weights per step, relative to the learning rate, for "adamw"."""
 
     decay: Decay = "constant"
-    """The learning rate over steps: constant, multiplied at regular intervals, or falling to zero along a cosine."""
-
-    decay_every: int = 500
-    """For "step": steps between multiplications."""
-
-    decay_factor: float = 0.1
-    """For "step": what the rate is multiplied by."""
-
-    batch: int = 40
-    """Documents (or passages) per step."""
-
-    steps: int = 1_500
-    """Training steps."""
-
-    threads: int = 0
-    """Threads of one run; results repeat to the bit for the same number only. 0 means one, or all cores if a step is
-    large, as it is on text; the run folder records the number chosen."""
-
-    log_every: int = 10
-    """Steps between recorded rows."""
-
-    validate_every: int = 100
-    """Steps between losses on held-out documents (or passages); 0 for never."""
-
-    checkpoint_every: int = 500
-    """Steps between checkpoints; the last step has one too."""
-
-    def __post_init__(self) -> None:
-        settle(self, "training.")
-        check_positive("training.learning_rate", self.learning_rate)
-        rates = (("momentum", self.momentum), *(("adam_betas", beta) for beta in self.adam_betas))
-        for name, rate in rates:
-            if not 0 <= rate < 1:
-                raise refuse(f"training.{name}", rate, "give a number from 0 up to, but not including, 1")
-        check_positive("training.adam_epsilon", self.adam_epsilon)
-        check_not_negative("training.weight_decay", self.weight_decay)
-        check_positive("training.decay_factor", self.decay_factor)
-        for name in ("batch", "steps", "decay_every", "log_every", "checkpoint_every"):
-            check_at_least(f"training.{name}", getattr(self, name), 1, MOST_STEPS)
-        check_at_least("training.validate_every", self.validate_every, 0)
-        check_at_least("training.threads", self.threads, 0, MOST_THREADS)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Training(AnyTraining):
-    """How the model is trained, and what is recorded."""
-
-    l2: float = 0.0
-    """λ of eq. 2: adds λ‖θ‖² to the loss."""
-
-    l2_parts: tuple[str, ...] = PARTS
-    """The parts θ that L2 applies to; only trained ones among them count."""
-
-    squared: Squared = "sum"
-    """The squared loss of a masked position: "sum" over the vocabulary (eq. 3), or "mean" over its V entries, as the
-    paper's released code has it, which is V times smaller."""
+    """The learning rate over steps: constant, or falling to zero along a cosine."""
 
     schedule: Schedule = "joint"
     """"joint": all parts at once; "two_stage": all but keys and queries under uniform attention, then keys and queries
@@ -120,33 +67,64 @@ class Training(AnyTraining):
     rounds: int = 2
     """For "alternating": how many times each of the two is trained."""
 
+    batch: int = 40
+    """Documents (or passages) per step."""
+
+    steps: int = 1_500
+    """Training steps."""
+
     precision: Precision = "float32"
     """Floating-point numbers of weights and activations."""
 
     engine: Engine = "auto"
     """Rows are distinct tokens in "bag" (needs no positions), positions in "reference"; "auto": the first that can."""
 
+    threads: int = 0
+    """Threads of one run; results repeat to the bit for the same number only. 0 means one, or all cores if a step is
+    large, as it mostly is on text; the run folder records the number chosen."""
+
+    log_every: int = 10
+    """Steps between recorded rows."""
+
+    validate_every: int = 100
+    """Steps between losses on held-out documents (or passages); 0 for never."""
+
     validation_documents: int = 1_000
-    """How many documents are held out."""
+    """How many documents are held out; on text, how many held-out passages are used at most."""
+
+    checkpoint_every: int = 500
+    """Steps between checkpoints; the last step has one too."""
 
     snapshots: int = 40
-    """At how many steps, dense early and sparser later, matrices are kept to be looked at; 0 for none."""
+    """At how many steps, dense early and sparser later, the model is kept to be looked at: its matrices, or on text a
+    Hugging Face folder that ``topicscope probe --revision`` reads; 0 for none."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        settle(self, "training.")
+        check_positive("training.learning_rate", self.learning_rate)
+        rates = (("momentum", self.momentum), *(("adam_betas", beta) for beta in self.adam_betas))
+        for name, rate in rates:
+            if not 0 <= rate < 1:
+                raise refuse(f"training.{name}", rate, "give a number from 0 up to, but not including, 1")
+        check_positive("training.adam_epsilon", self.adam_epsilon)
+        check_not_negative("training.weight_decay", self.weight_decay)
         check_not_negative("training.l2", self.l2)
         for name in self.l2_parts:
             check_one_of("training.l2_parts", name, PARTS + EXTRAS)
+        for name in ("batch", "steps", "log_every", "checkpoint_every"):
+            check_at_least(f"training.{name}", getattr(self, name), 1, MOST_STEPS)
         for name in ("rounds", "validation_documents"):
             check_at_least(f"training.{name}", getattr(self, name), 1)
-        check_at_least("training.stage_steps", self.stage_steps, 0)
+        for name in ("validate_every", "stage_steps"):
+            check_at_least(f"training.{name}", getattr(self, name), 0)
+        check_at_least("training.threads", self.threads, 0, MOST_THREADS)
         check_at_least("training.snapshots", self.snapshots, 0, MOST_SNAPSHOTS)
-        if self.squared == "mean" and self.loss != "squared":
-            raise refuse("training.squared", self.squared, 'it is about training.loss = "squared"; leave it out')
         if self.stage_steps > self.steps:
             remedy = f"the first stage cannot be longer than training.steps = {self.steps}"
             raise refuse("training.stage_steps", self.stage_steps, remedy)
 
-    def loss_unit(self, vocabulary: int) -> float:
-        """What the loss of eq. 3 or 4 is multiplied by: 1, or 1/V for a mean over the entries."""
-        return 1.0 / vocabulary if self.squared == "mean" else 1.0
+
+# What text is trained with unless its settings say otherwise.
+TEXT_TRAINING = Training(
+    learning_rate=0.001, batch=32, steps=1_000, validation_documents=256, checkpoint_every=100, snapshots=0
+)

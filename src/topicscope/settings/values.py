@@ -14,29 +14,33 @@ import msgspec
 
 from topicscope.errors import InputError, nearest, refuse
 
+NOTHING: Mapping[str, Any] = {}
 
-def settle(settings: Any, prefix: str) -> None:
-    """Convert every field of a frozen dataclass to its type."""
-    for name, value in _converted(type(settings), vars(settings), prefix).items():
+
+def settle(settings: Any, prefix: str, sections: Mapping[str, Any] = NOTHING) -> None:
+    """Convert every field of a frozen dataclass to its type; ``sections`` are defaults that the class does not have."""
+    values = {name: value for name, value in vars(settings).items() if value is not None}
+    for name, value in {**sections, **_converted(type(settings), values, prefix, sections)}.items():
         object.__setattr__(settings, name, value)
 
 
 def made(kind: Any, values: Mapping[str, Any], default: Any = None, prefix: str = "") -> Any:
     """Settings from a dictionary; what it leaves out keeps the default of its section, not of its type."""
-    given = _converted(kind, values, prefix, default)
+    given = _converted(kind, values, prefix, NOTHING if default is None else vars(default))
     return kind(**given) if default is None else dataclasses.replace(default, **given)
 
 
-def _converted(kind: Any, values: Mapping[str, Any], prefix: str, default: Any = None) -> dict[str, Any]:
+def _converted(kind: Any, values: Mapping[str, Any], prefix: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Values as the types of a dataclass's fields; a dictionary becomes the settings of its section."""
     converted = {}
     for name, value in values.items():
         hint, path = hints(kind)[name], prefix + name
-        if not dataclasses.is_dataclass(hint):
+        if not sections_of(hint):
             value = convert(hint, value, path)
-        elif not isinstance(value, typing.cast(type, hint)):
+        elif not isinstance(value, sections_of(hint)):
             check_keys(hint, value, path)
-            value = made(hint, value, getattr(kind if default is None else default, name, None), f"{path}.")
+            section, default = section_of(hint, value), defaults.get(name, getattr(kind, name, None))
+            value = made(section, value, default if isinstance(default, section) else None, f"{path}.")
         converted[name] = value
     return converted
 
@@ -47,27 +51,48 @@ def hints(kind: Any) -> dict[str, Any]:
     return {name: hint for name, hint in typing.get_type_hints(kind).items() if name in kind.__dataclass_fields__}
 
 
+@cache
+def sections_of(hint: Any) -> tuple[type, ...]:
+    """The dataclasses that a section may be; none for a single value."""
+    kinds = typing.get_args(hint) or (hint,)
+    return tuple(kind for kind in kinds if isinstance(kind, type) and dataclasses.is_dataclass(kind))
+
+
+def section_of(hint: Any, values: Mapping[str, Any]) -> type:
+    """The first of the dataclasses that a section may be all of whose fields without a default are given."""
+
+    def fits(kind: Any) -> bool:
+        return all(
+            field.name in values or field.default is not dataclasses.MISSING for field in dataclasses.fields(kind)
+        )
+
+    *chosen, last = sections_of(hint)
+    return next((kind for kind in chosen if fits(kind)), last)
+
+
 def names_of(kind: Any, prefix: str = "") -> list[str]:
     """Dotted names of all settings, then of the sections."""
-    inside = {name: hint for name, hint in hints(kind).items() if dataclasses.is_dataclass(hint)}
+    inside = {name: sections_of(hint) for name, hint in hints(kind).items() if sections_of(hint)}
     names = [prefix + name for name in hints(kind) if name not in inside]
-    return [*names, *(name for key, hint in inside.items() for name in names_of(hint, f"{prefix}{key}.")), *inside]
+    for key, kinds in inside.items():
+        names += [name for own in kinds for name in names_of(own, f"{prefix}{key}.")]
+    return [*names, *inside]
 
 
-def check_keys(kind: Any, values: object, path: str = "", names: Sequence[str] = ()) -> None:
+def check_keys(hint: Any, values: object, path: str = "", names: Sequence[str] = ()) -> None:
     """Refuse what is no setting, with the nearest one, and a value in the place of a section."""
     if not isinstance(values, Mapping):
         raise refuse(path, values, f"give a table, [{path}] in TOML or a dictionary in Python")
-    prefix = path and f"{path}."
+    kind, prefix = section_of(hint, values), path and f"{path}."
     names = names or names_of(kind, prefix)
     for key, value in values.items():
-        name, hint = f"{prefix}{key}", hints(kind).get(key)
-        if hint is None:
+        name, inner = f"{prefix}{key}", hints(kind).get(key)
+        if inner is None:
             meant = nearest(name, names)
             advice = f"did you mean {meant}?" if meant else f"give any of {', '.join(hints(kind))}."
             raise InputError(f"{name} is not a setting: {advice}")
-        if dataclasses.is_dataclass(hint) and not isinstance(value, typing.cast(type, hint)):
-            check_keys(hint, value, name, names)
+        if sections_of(inner) and not isinstance(value, sections_of(inner)):
+            check_keys(inner, value, name, names)
 
 
 def convert(hint: Any, value: Any, name: str) -> Any:

@@ -48,6 +48,12 @@ class Documents(_Ragged):
         positions, lengths = self._positions_of(chosen)
         return Documents(lengths, self.tokens[positions])
 
+    def between(self, before: int, after: int) -> "Documents":
+        """The documents with one token before and one after each."""
+        places = np.stack([self.offsets[:-1], self.offsets[1:]], axis=1).ravel()
+        tokens = np.insert(self.tokens, places, np.tile([before, after], len(self)))
+        return Documents(self.lengths + np.int32(2), tokens)
+
 
 @dataclass(frozen=True, eq=False)
 class MaskedDocuments(_Ragged):

@@ -177,14 +177,7 @@ def sample_documents(
         tokens = model._word_outcomes.draw(np.repeat(topics, counts), generator=generator) + np.int32(1)
     documents = Documents(lengths, tokens)
     documents = _shuffled(documents, generator) if shuffled else documents
-    return _between_ends(documents, model.vocabulary) if model.ends else documents
-
-
-def _between_ends(documents: Documents, vocabulary: int) -> Documents:
-    """Each document after START and before END, the last two tokens."""
-    places = np.stack([documents.offsets[:-1], documents.offsets[1:]], axis=1).ravel()
-    ends = np.tile([vocabulary - 2, vocabulary - 1], len(documents))
-    return Documents(documents.lengths + np.int32(2), np.insert(documents.tokens, places, ends))
+    return documents.between(model.vocabulary - 2, model.vocabulary - 1) if model.ends else documents
 
 
 def _topic_counts(

@@ -25,7 +25,7 @@ from xml.etree.ElementTree import ParseError
 
 from topicscope.errors import InputError, check_one_of, first_few, import_for_language, nearest
 from topicscope.records import ReadingProblems
-from topicscope.settings.text import Layout
+from topicscope.settings.data import Layout
 from topicscope.store import expanded
 from topicscope.text import hub
 

@@ -1,9 +1,10 @@
 """Which documents of a topic model or passages of a text each training step sees, and how they are masked.
 
-That is a function of the settings and the step alone. Both kinds of stream return batches by step number, the same
-in whichever order steps are asked for.
+That is a function of the settings and the step alone: a stream returns the same batch of a step in whichever order
+steps are asked for.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
@@ -11,9 +12,10 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from topicscope.errors import InputError
+from topicscope.model.weights import Source
 from topicscope.randomness import Purpose, generator
-from topicscope.settings import Settings
-from topicscope.settings.text import SHORTEST_PASSAGE, TextSettings
+from topicscope.settings import Settings, TextData
+from topicscope.settings.data import SHORTEST_PASSAGE
 from topicscope.synthetic.documents import Documents, MaskedDocuments
 from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
@@ -51,45 +53,64 @@ class Passes:
 
 def steps_per_chunk(settings: Settings, vocabulary: int) -> int:
     """How many steps' documents are drawn at once: a power of two, decided by the settings alone."""
-    cells = settings.training.batch * max(settings.data.length[1], vocabulary)
+    cells = settings.training.batch * max(settings.data.longest, vocabulary)
     return min(MOST_STEPS, 1 << max(0, (MOST_CELLS // cells).bit_length() - 1))
 
 
-class BatchStream:
-    """Documents of a topic model."""
+class Stream(ABC):
+    """The documents of one seed."""
 
-    def __init__(self, settings: Settings, topic_model: TopicModel) -> None:
+    def __init__(self, settings: Settings, vocabulary: int, size: int) -> None:
         self.settings = settings
-        self.topic_model = topic_model
-        self.steps = steps_per_chunk(settings, topic_model.vocabulary)
+        self.steps = steps_per_chunk(settings, vocabulary)
         """Steps whose documents are drawn at once."""
 
-        self._documents: Documents | None = None
-        self._masked_once: MaskedDocuments | None = None
-        if not settings.data.fresh:
-            draw = generator(settings.seed, Purpose.DOCUMENTS)
-            self._documents = self._sample(settings.data.documents, draw)
-            if settings.masking.fixed:
-                self._masked_once = self._mask(self._documents, generator(settings.seed, Purpose.MASKS))
-        self._passes = Passes(settings.seed, settings.data.documents)
+        self._passes = Passes(settings.seed, size)
 
     def chunk(self, chunk: int) -> MaskedDocuments:
         """The masked documents of ``steps`` steps, batch after batch; drawn at every call."""
         count = self.steps * self.settings.training.batch
-        if self._documents is None:
-            draw = generator(self.settings.seed, Purpose.DOCUMENTS, chunk)
-            return self._mask(self._sample(count, draw), draw)
-        chosen = self._passes.span(chunk * count, count)
-        if self._masked_once is not None:
-            return self._masked_once.select(chosen)
-        return self._mask(self._documents.select(chosen), generator(self.settings.seed, Purpose.MASKS, chunk))
+        return self._draw(chunk, self._passes.span(chunk * count, count))
 
-    def validation(self) -> MaskedDocuments:
-        """The documents for the validation loss."""
+    @abstractmethod
+    def _draw(self, chunk: int, chosen: Int[np.ndarray, " document"]) -> MaskedDocuments:
+        """The documents of a chunk, ``chosen`` if their set is fixed."""
+
+    @abstractmethod
+    def held_out(self, count: int, purpose: Purpose) -> MaskedDocuments | None:
+        """Documents that are not trained on, with masks drawn once: steps can be compared on them."""
+
+    def validation(self) -> MaskedDocuments | None:
+        """The documents for the validation loss; None if there are none."""
         return self.held_out(self.settings.training.validation_documents, Purpose.VALIDATION)
 
+
+class BatchStream(Stream):
+    """Documents of a topic model."""
+
+    def __init__(self, settings: Settings, topic_model: TopicModel) -> None:
+        data = settings.documents
+        super().__init__(settings, topic_model.vocabulary, data.documents)
+        self.topic_model = topic_model
+        self._documents: Documents | None = None
+        self._masked_once: MaskedDocuments | None = None
+        if not data.fresh:
+            draw = generator(settings.seed, Purpose.DOCUMENTS)
+            self._documents = self._sample(data.documents, draw)
+            if settings.masking.fixed:
+                self._masked_once = self._mask(self._documents, generator(settings.seed, Purpose.MASKS))
+
+    def _draw(self, chunk: int, chosen: Int[np.ndarray, " document"]) -> MaskedDocuments:
+        seed = self.settings.seed
+        if self._documents is None:
+            draw = generator(seed, Purpose.DOCUMENTS, chunk)
+            return self._mask(self._sample(len(chosen), draw), draw)
+        if self._masked_once is not None:
+            return self._masked_once.select(chosen)
+        return self._mask(self._documents.select(chosen), generator(seed, Purpose.MASKS, chunk))
+
     def held_out(self, count: int, purpose: Purpose) -> MaskedDocuments:
-        """Documents that are not trained on, with masks drawn once: steps can be compared on them."""
+        """New documents, masked."""
         draw = generator(self.settings.seed, purpose)
         return self._mask(self._sample(count, draw), draw)
 
@@ -156,6 +177,11 @@ class Text:
 
     specials: Specials
 
+    @property
+    def vocabulary(self) -> int:
+        """V, special tokens included."""
+        return self.specials.vocabulary
+
     @cached_property
     def lengths(self) -> Int[np.ndarray, " passage"]:
         """How many tokens each passage has."""
@@ -170,46 +196,42 @@ class Text:
         return self.lengths - others
 
     def select(self, chosen: Int[np.ndarray, " chosen"]) -> Documents:
-        """These passages, in this order."""
+        """These passages, in this order, each between the special tokens that a tokenizer puts around it."""
         lengths = self.lengths[chosen]
         starts = np.cumsum(lengths) - lengths
-        positions = np.arange(lengths.sum()) + np.repeat(self.offsets[chosen] - starts, lengths)
-        return Documents(lengths.astype(np.int32), np.asarray(self.tokens[positions], dtype=np.int32))
+        places = np.arange(lengths.sum()) + np.repeat(self.offsets[chosen] - starts, lengths)
+        passages = Documents(lengths.astype(np.int32), np.asarray(self.tokens[places], dtype=np.int32))
+        return passages.between(self.specials.before, self.specials.after)
 
 
-class PassageStream:
+class PassageStream(Stream):
     """Passages of a text."""
 
-    steps = 1
-    """Steps whose passages are drawn at once."""
-
-    def __init__(self, settings: TextSettings, text: Text) -> None:
-        self.settings, self.text = settings, text
+    def __init__(self, settings: Settings, text: Text) -> None:
+        data = settings.data
+        assert isinstance(data, TextData)
         usable = np.flatnonzero((text.lengths >= SHORTEST_PASSAGE) & (text.word_counts() > 0))
-        out = np.isin(text.articles[usable], _held_out_articles(text.articles, settings.data.held_out))
-        self.passages, self.held_out = usable[~out], usable[out]
+        out = np.isin(text.articles[usable], _held_out_articles(text.articles, data.held_out))
+        self.text, self.passages, self._held_out = text, usable[~out], usable[out]
         if not len(self.passages):
             raise InputError(
-                f'data.corpus = "{settings.data.corpus}" has no passage of {SHORTEST_PASSAGE} tokens or more, '
-                "one of them known to the tokenizer, to train on: give a corpus with longer articles, or lower "
-                "data.every or data.held_out."
+                f'data.corpus = "{data.corpus}" has no passage of {SHORTEST_PASSAGE} tokens or more, one of them known '
+                "to the tokenizer, to train on: give a corpus with longer articles, or lower data.every or "
+                "data.held_out."
             )
-        self.passes = Passes(settings.seed, len(self.passages))
+        super().__init__(settings, text.vocabulary, len(self.passages))
 
-    def chunk(self, step: int) -> MaskedDocuments:
-        """The masked passages of a step."""
-        size = self.settings.training.batch
-        chosen = self.passages[self.passes.span(step * size, size)]
-        return self._mask(self.text.select(chosen), generator(self.settings.seed, Purpose.MASKS, step))
+    def _draw(self, chunk: int, chosen: Int[np.ndarray, " document"]) -> MaskedDocuments:
+        return self._mask(self.passages[chosen], generator(self.settings.seed, Purpose.MASKS, chunk))
 
-    def validation(self) -> MaskedDocuments | None:
-        """Passages of articles that are not trained on, with masks drawn once: steps can be compared on them."""
-        draw = generator(HELD_OUT_SEED, Purpose.VALIDATION, 1)
-        chosen = draw.permutation(self.held_out)[: self.settings.training.validation_passages]
-        return self._mask(self.text.select(chosen), draw) if len(chosen) else None
+    def held_out(self, count: int, purpose: Purpose) -> MaskedDocuments | None:
+        """Passages of articles that are not trained on, masked; the same for every seed."""
+        draw = generator(HELD_OUT_SEED, purpose, 1)
+        chosen = draw.permutation(self._held_out)[:count]
+        return self._mask(chosen, draw) if len(chosen) else None
 
-    def _mask(self, passages: Documents, draw: np.random.Generator) -> MaskedDocuments:
-        specials = self.text.specials
+    def _mask(self, chosen: Int[np.ndarray, " passage"], draw: np.random.Generator) -> MaskedDocuments:
+        passages, specials = self.text.select(chosen), self.text.specials
         return mask_documents(
             passages,
             self.settings.masking,
@@ -226,3 +248,12 @@ def _held_out_articles(articles: Int[np.ndarray, " passage"], share: float) -> I
     found = np.unique(articles)
     count = min(max(round(share * len(found)), 1 if share else 0), len(found) - 1)
     return generator(HELD_OUT_SEED, Purpose.VALIDATION).permutation(found)[:count]
+
+
+def stream_of(settings: Settings, seed: int, source: Source) -> BatchStream | PassageStream:
+    """The documents of a seed."""
+    settings = replace(settings, seed=seed)
+    if isinstance(source, Text):
+        return PassageStream(settings, source)
+    assert isinstance(source, TopicModel)
+    return BatchStream(settings, source)

@@ -12,7 +12,6 @@ import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
 
 import numpy as np
 import safetensors.torch
@@ -23,10 +22,8 @@ from torch import Tensor
 from topicscope.errors import InputError, UnreadableError, path_of
 from topicscope.measure.run import FILE, Run, read_run, run_bytes
 from topicscope.records import Versions, read_versions
-from topicscope.settings import PARTS, Settings
-from topicscope.settings.text import TextSettings, with_absolute_paths
-from topicscope.settings.toml import differences, dump_settings, load_any_settings
-from topicscope.settings.training import AnyTraining
+from topicscope.settings import PARTS, Data, Settings, TextData, Training
+from topicscope.settings.toml import differences, dump_settings, load_settings, with_absolute_paths
 from topicscope.store import (
     alone_in,
     checkpoint_path,
@@ -36,7 +33,6 @@ from topicscope.store import (
     table_text,
     write_atomically,
 )
-from topicscope.training.schedule import why_not_longer
 from topicscope.work import package_versions
 
 logger = logging.getLogger(__name__)
@@ -44,33 +40,6 @@ logger = logging.getLogger(__name__)
 RECORDED_PACKAGES = ("topicscope", "torch", "numpy", "scipy", "safetensors")
 # How many checkpoints are kept.
 KEPT = 2
-
-AnySettings = Settings | TextSettings
-SomeSettings = TypeVar("SomeSettings", Settings, TextSettings)
-
-
-@dataclass(frozen=True)
-class Speed:
-    """How fast a run was, from the first step it computed to the last, without the time spent measuring."""
-
-    steps: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-
-    @property
-    def steps_per_second(self) -> float:
-        """Training steps."""
-        return self.steps / self.seconds if self.seconds else 0.0
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Tokens of documents or passages, special ones not counted."""
-        return self.tokens / self.seconds if self.seconds else 0.0
-
-    @property
-    def words(self) -> str:
-        """The speed in words."""
-        return f"{self.steps_per_second:.1f} steps/s, {self.tokens_per_second:,.0f} tokens/s"
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,15 +67,10 @@ class RunFolder:
         self.tokenizer_path = path / "tokenizer"
         self.passages_path = path / "passages"
         self.export_path = path / "huggingface"
-        self.speed = Speed()
-        """How fast training was, if this process trained."""
 
-        self.notes: tuple[str, ...] = ()
-        """Which parts of the corpus could not be read, if this process trained on one."""
-
-    def settings(self) -> AnySettings:
+    def settings(self) -> Settings:
         """The settings that the run was started with."""
-        return load_any_settings(self.settings_path)
+        return load_settings(self.settings_path)
 
     def versions(self) -> Versions | None:
         """What the run was begun with; None if that is not recorded yet."""
@@ -123,8 +87,8 @@ class RunFolder:
             yield
 
     def settings_to_train(
-        self, settings: SomeSettings, seeds: Sequence[int], *, resume: bool, facts: Mapping[str, str] | None = None
-    ) -> SomeSettings:
+        self, settings: Settings, seeds: Sequence[int], *, resume: bool, facts: Mapping[str, str] | None = None
+    ) -> Settings:
         """The settings given, or those of the run to resume, which must be the same but may ask for more steps.
 
         ``facts`` are what no setting contains: the device, and the passages of a corpus.
@@ -133,8 +97,8 @@ class RunFolder:
         if not (resume and self.settings_path.exists()):
             return settings
         stored, steps = self.settings(), settings.training.steps
-        if type(stored) is not type(settings):
-            kind = "text" if isinstance(stored, TextSettings) else "documents of a topic model"
+        if type(stored.data) is not type(settings.data):
+            kind = "text" if isinstance(stored.data, TextData) else "documents of a topic model"
             raise InputError(f"{self.path} holds a run on {kind}: choose another --out.")
         longer = steps > stored.training.steps and not why_not_longer(stored.training)
         comparable = _with_steps(stored, steps) if longer else stored
@@ -175,7 +139,7 @@ class RunFolder:
             if others:
                 raise InputError(f"--out {path} holds no run to resume (it has {others[0]}): give the folder of a run.")
 
-    def create(self, settings: AnySettings) -> None:
+    def create(self, settings: Settings) -> None:
         """Write the settings; files that they name are copied in, so that the folder is complete."""
 
         def copied(file: str, stem: str) -> str:
@@ -184,9 +148,7 @@ class RunFolder:
                 write_atomically(self.path / name, Path(file).read_bytes())
             return name
 
-        if isinstance(settings, Settings):
-            settings = _map_files(settings, copied)
-        write_atomically(self.settings_path, dump_settings(settings))
+        write_atomically(self.settings_path, dump_settings(_map_files(settings, copied)))
 
     def describe(self, seeds: Sequence[int], threads: int, facts: Mapping[str, str]) -> None:
         """Write what the run is made with; if it was begun before, warn of what is different now."""
@@ -285,16 +247,26 @@ def _checksum(step: int, tensors: dict[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _with_steps(settings: AnySettings, steps: int) -> Any:
-    training: Any = replace(settings.training, steps=steps)
-    return replace(settings, training=training)
+def _with_steps(settings: Settings, steps: int) -> Settings:
+    return replace(settings, training=replace(settings.training, steps=steps))
+
+
+def why_not_longer(training: Training) -> str | None:
+    """The setting that makes early steps depend on how many there are; None if a longer run begins as this one did."""
+    if training.decay == "cosine":
+        return 'training.decay = "cosine" depends on how many there are'
+    if training.schedule == "alternating":
+        return 'training.schedule = "alternating" divides all of them into turns'
+    if training.schedule == "two_stage" and not training.stage_steps:
+        return "training.stage_steps = 0 gives half of them to the first stage"
+    return None
 
 
 def _listed(seeds: Sequence[int]) -> str:
     return ", ".join(map(str, seeds))
 
 
-def _remedy(different: Sequence[str], stored: AnyTraining, steps: int) -> str:
+def _remedy(different: Sequence[str], stored: Training, steps: int) -> str:
     """What to do about settings that differ from those of the existing run; ``steps`` are asked for."""
     if any(phrase.startswith("training.threads ") for phrase in different):
         return (
@@ -308,25 +280,22 @@ def _remedy(different: Sequence[str], stored: AnyTraining, steps: int) -> str:
     return "leave the settings out to resume the run, or choose another --out"
 
 
-def _comparable(settings: AnySettings) -> AnySettings:
+def _comparable(settings: Settings) -> Settings:
     """The settings with files named by their content, since a run keeps copies under names of its own.
 
-    Settings of a run on text have absolute paths instead, since the corpus stays where it is.
+    A corpus and a tokenizer have absolute paths instead, since they stay where they are.
     """
-    if isinstance(settings, TextSettings):
-        return with_absolute_paths(settings)
-    return _map_files(settings, lambda file, stem: _digest(file))
+    return _map_files(with_absolute_paths(settings), lambda file, stem: _digest(file))
 
 
 def _map_files(settings: Settings, change: Callable[[str, str], str]) -> Settings:
     data, parts = settings.data, {}
-    if data.topic_words:
+    if isinstance(data, Data) and data.topic_words:
         data = replace(data, topic_words=change(data.topic_words, "topic_words"))
     for name in PARTS:
         part = settings.model.part(name)
         parts[name] = replace(part, file=change(part.file, name)) if part.file else part
-    model: Any = replace(settings.model, **parts)  # type: ignore[arg-type]
-    return replace(settings, data=data, model=model)
+    return replace(settings, data=data, model=replace(settings.model, **parts))  # type: ignore[arg-type]
 
 
 def _digest(file: str) -> str:

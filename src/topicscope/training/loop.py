@@ -11,10 +11,11 @@ import contextlib
 import logging
 import math
 import shlex
+import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -25,23 +26,22 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from topicscope.errors import DivergedError, InputError, StoppedTraining
+from topicscope.errors import DivergedError, InputError, StoppedTraining, refuse
 from topicscope.measure.run import Run
 from topicscope.measure.stages import rotation
-from topicscope.model.weights import start_weights
-from topicscope.settings import Settings
-from topicscope.settings.text import TextSettings
+from topicscope.model.weights import Source, start_weights
+from topicscope.precision import device_named
+from topicscope.settings import Settings, TextData, Training
+from topicscope.settings.data import Device
+from topicscope.settings.toml import with_absolute_paths
 from topicscope.store import as_before_if_refused, struct_text, write_atomically
-from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
-from topicscope.training.engines import Engine, make_engine
-from topicscope.training.final import final_measures
-from topicscope.training.folder import Checkpoint, RunFolder, Speed
-from topicscope.training.machine import torch_threads, with_threads
-from topicscope.training.optimizers import Optimizer
-from topicscope.training.record import ROTATION_STEPS, Recorder, norms
+from topicscope.training.engines import CPU, Engine, make_engine
+from topicscope.training.folder import Checkpoint, RunFolder
+from topicscope.training.machine import check_memory, out_of_memory_said, torch_threads, with_threads
+from topicscope.training.optimizers import Optimizer, learning_rate
+from topicscope.training.record import ROTATION_STEPS, Measures, Recorder, export, final_measures, norms
 from topicscope.training.reference import reference
-from topicscope.training.schedule import has_regular_row, has_row, learning_rate, validates
 from topicscope.work import Report
 
 logger = logging.getLogger(__name__)
@@ -70,72 +70,122 @@ def train(
     *,
     seeds: Sequence[int] = (),
     resume: bool = False,
+    device: Device = "auto",
     watching: Watching = UNWATCHED,
 ) -> RunFolder:
-    """Train a model of documents of a topic model into a new folder, or resume the run in it.
+    """Train a model of documents of a topic model or of a text into a new folder, or resume the run in it.
 
-    Several ``seeds``, instead of that of the settings, are trained in one tensor. Everything that can be wrong with the
-    settings is found before anything is written.
+    Several ``seeds``, instead of that of the settings, are trained in one tensor. If something is wrong with the
+    settings, the folder is left as it was.
     """
-    folder = RunFolder(out)
+    folder, on_text = RunFolder(out), isinstance(settings.data, TextData)
     seeds = _checked_seeds(settings, seeds, folder, resume)
-    given = with_threads(settings, TopicModel.from_settings(settings.data).vocabulary)
-    chosen = folder.settings_to_train(given, seeds, resume=resume)
-    topic_model = TopicModel.from_settings(chosen.data)
-    chosen.check_vocabulary(topic_model.vocabulary)
+    if not on_text and device not in ("auto", "cpu"):
+        raise refuse("device", device, "topic models are trained on the processor; leave it out")
+    place = device_named(device) if on_text and settings.engine == "reference" else CPU
+    facts = {"engine": settings.engine, "device": place.type}
+    given = with_threads(with_absolute_paths(settings))
+    chosen = folder.settings_to_train(given, seeds, resume=resume, facts=facts)
     if resume and not folder.settings_path.exists():
         logger.info("%s holds no run yet: starting one.", folder.path)
-    with torch_threads(chosen.training.threads), contextlib.ExitStack() as stack:
-        trainer = Trainer(make_engine(chosen, seeds, topic_model), folder)
-        stack.enter_context(as_before_if_refused(folder.path, folder.locked(), lambda: trainer.step > 0))
+    trainer: Trainer | None = None
+    with (
+        torch_threads(chosen.training.threads),
+        as_before_if_refused(folder.path, folder.locked(), lambda: trainer is not None and trainer.step > 0),
+    ):
         # Once more, now that nobody else can write here.
-        folder.settings_to_train(given, seeds, resume=resume)
-        folder.create(chosen)
-        folder.describe(seeds, chosen.training.threads, {"engine": chosen.engine})
-        newest = folder.newest()
-        if newest is None:
-            matrices, expected = reference(chosen, topic_model)
-            theory = {"word_topics": topic_model.word_topics, **matrices}
-            newest = replace(empty_run(str(folder.path), chosen, seeds, theory), reference=expected), None
-            write_atomically(folder.path / "reference.json", struct_text(expected))
-        trainer.begin(*newest)
-        logger.info("the %s engine computes this model, threads: %d.", chosen.engine, chosen.training.threads)
-        trainer.run(watching)
+        folder.settings_to_train(given, seeds, resume=resume, facts=facts)
+        source: Source
+        if isinstance(chosen.data, TextData):
+            source = _text(chosen, seeds, folder, facts, watching.report)
+        else:
+            source = TopicModel.from_settings(chosen.data)
+        chosen.check_vocabulary(source.vocabulary)
+        with out_of_memory_said(chosen):
+            if place == CPU:
+                # The weights alone may be too large to be drawn.
+                check_memory(chosen, source.vocabulary, len(seeds))
+            trainer = Trainer(make_engine(chosen, seeds, source, device=place), folder)
+            folder.create(chosen)
+            folder.describe(seeds, chosen.training.threads, facts)
+            newest = folder.newest()
+            if newest is None:
+                newest = _with_theory(empty_run(str(folder.path), chosen, seeds, source), source), None
+                if newest[0].reference:
+                    write_atomically(folder.path / "reference.json", struct_text(newest[0].reference))
+            trainer.begin(*newest)
+            logger.info("the %s engine computes this model, threads: %d.", chosen.engine, chosen.training.threads)
+            trainer.run(watching)
+        if on_text and chosen.model.is_bert:
+            export(trainer.engine, folder.export_path, folder.tokenizer_path)
+        elif on_text:
+            logger.info("the model is not BERT's architecture: no Hugging Face folder is saved.")
     return folder
 
 
+def _text(
+    settings: Settings, seeds: Sequence[int], folder: RunFolder, facts: dict[str, str], report: Report | None
+) -> Source:
+    """The corpus as passages, which are one of the ``facts``: those of a run that is resumed must be the same."""
+    from topicscope.training.text import prepare_text
+
+    if not folder.settings_path.exists():
+        # Left by a run whose settings are lost, and may have been different. The settings come before the corpus
+        # is read: if the run is killed meanwhile, it resumes with them.
+        shutil.rmtree(folder.tokenizer_path, ignore_errors=True)
+        folder.create(settings)
+    assert isinstance(settings.data, TextData)
+    text, facts["passages"] = prepare_text(settings.data, folder.path, report=report)
+    folder.settings_to_train(settings, seeds, resume=True, facts=facts)
+    return text
+
+
 def train_seeds(
-    settings: Settings, seeds: Sequence[int], topic_model: TopicModel, *, name: str = "", gradients: bool = False
+    settings: Settings,
+    seeds: Sequence[int],
+    source: Source,
+    *,
+    name: str = "",
+    gradients: bool = False,
+    folder: RunFolder | None = None,
 ) -> Run:
     """Train all seeds in memory on one thread, so that numbers do not depend on the machine's cores, and measure.
 
     One that diverges does not keep the others from finishing. ``gradients`` asks for the norms of gradients at the
-    start. What theory expects is there if matrices are kept on the way, and the settings describe the topics.
+    start. With a ``folder``, checkpoints are kept there, and training resumes from the last one.
     """
-    settings.check_vocabulary(topic_model.vocabulary)
+    settings.check_vocabulary(source.vocabulary)
     settings = replace(settings, training=replace(settings.training, threads=1))
     began = time.perf_counter()
     with torch_threads(1):
-        trainer = Trainer(make_engine(settings, seeds, topic_model))
-        trainer.begin(empty_run(name, settings, seeds, {"word_topics": topic_model.word_topics}))
+        trainer = Trainer(make_engine(settings, seeds, source), folder)
+        there = folder.newest() if folder else None
+        trainer.begin(*(there or (empty_run(name, settings, seeds, source), None)))
         with contextlib.suppress(DivergedError):
             trainer.run()
-        seconds = time.perf_counter() - began
+        run = replace(trainer.recorded(), name=name, seconds=time.perf_counter() - began)
+        if not isinstance(source, TopicModel):
+            return run
         weights = trainer.final_weights()
         by_seed = [{part: array[seed] for part, array in weights.items()} for seed in range(len(seeds))]
-        starts = [start_weights(settings, seed, topic_model) for seed in seeds] if gradients else []
-        final = final_measures(settings, topic_model, by_seed, starts=starts)
-    run = replace(trainer.recorded(), weights=weights, final=final, seconds=seconds)
-    described = np.array_equal(topic_model.topic_words, TopicModel.from_settings(settings.data).topic_words)
-    if settings.training.snapshots and described:
-        matrices, expected = reference(settings, topic_model)
-        run = replace(run, theory={**run.theory, **matrices}, reference=expected)
-    return run
+        starts = [start_weights(settings, seed, source) for seed in seeds] if gradients else []
+        run = replace(run, weights=weights, final=final_measures(settings, source, by_seed, starts=starts))
+    described = np.array_equal(source.topic_words, TopicModel.from_settings(settings.documents).topic_words)
+    return _with_theory(run, source) if settings.training.snapshots and described else run
 
 
-def empty_run(name: str, settings: Settings | TextSettings, seeds: Sequence[int], theory: Mapping[str, Any]) -> Run:
+def empty_run(name: str, settings: Settings, seeds: Sequence[int], source: Source) -> Run:
     """A run in which nothing is recorded yet."""
+    theory = {"word_topics": source.word_topics} if isinstance(source, TopicModel) else {}
     return Run(name, settings, tuple(seeds), np.zeros(0, dtype=np.int64), {}, theory=theory)
+
+
+def _with_theory(run: Run, source: Source) -> Run:
+    """The run with what theory expects of it; it expects nothing of text."""
+    if not isinstance(source, TopicModel):
+        return run
+    matrices, expected = reference(run.settings, source)
+    return replace(run, theory={**run.theory, **matrices}, reference=expected)
 
 
 def _checked_seeds(settings: Settings, seeds: Sequence[int], folder: RunFolder, resume: bool) -> list[int]:
@@ -155,15 +205,14 @@ class Trainer:
         """With a folder, the run's arrays and checkpoints are kept there."""
         self.engine, self.folder = engine, folder
         self.training = engine.settings.training
+        self.measures = Measures(engine, folder.export_path if folder else None)
         self.optimizer = Optimizer({name: engine.weights[name] for name in engine.trained}, self.training)
         self.step = 0
-        self.speed = Speed()
         self._going = np.ones(len(engine.seeds), dtype=bool)
         self._diverged: list[str] = []
         # W^V at earlier steps that a later row's rotation compares with.
         self._history: dict[int, Tensor] = {}
         self._chunk, self._batches = -1, list[Any]()
-        self._tokens = 0.0
         self._validation: Any = None
         self._saved = -1
 
@@ -198,17 +247,15 @@ class Trainer:
         """
         with stop_on_interrupt() if watching.interruptible else contextlib.nullcontext(lambda: False) as stop:
             self._run(watching, stop)
-        if self.folder:
-            self.folder.speed = self.speed
-            if not self._going.any():
-                self.folder.save(self.recorded())
+        if self.folder and not self._going.any():
+            self.folder.save(self.recorded())
         if self._diverged:
             raise DivergedError(" ".join(self._diverged))
 
     def _run(self, watching: Watching, stop: Stop) -> None:
-        training, engine, seen = self.training, self.engine, 0.0
+        training, engine = self.training, self.engine
         while True:
-            last, began = self.step == training.steps, time.perf_counter()
+            last = self.step == training.steps
             if engine.enter(self.step):
                 self._chunk, self._validation = -1, None
             losses = engine.losses(self._batch())
@@ -225,7 +272,6 @@ class Trainer:
                 again = f"topicscope train --out {shlex.quote(str(self.folder.path))} --resume"
                 raise StoppedTraining(f"stopped at step {self.step}, which is saved: {again} resumes there.")
             self._observe()
-            spent = time.perf_counter() - began
             if has_row(training, self.step):
                 self._log(numbers)
                 if watching.rows:
@@ -233,32 +279,21 @@ class Trainer:
                 if not self._going.any():
                     break
             if watching.report:
-                loss = f"loss {np.mean(numbers[self._going]):.4f}, {self.speed.words}"
-                watching.report(self.step, training.steps, loss)
+                watching.report(self.step, training.steps, f"loss {np.mean(numbers[self._going]):.4f}")
             if last:
                 self._save()
                 break
-            began = time.perf_counter()
             self.update(losses)
-            self.step, seen = self.step + 1, seen + self._tokens
-            spent += time.perf_counter() - began
-            self.speed = Speed(self.speed.steps + 1, round(seen), self.speed.seconds + spent)
+            self.step += 1
 
     def _batch(self) -> Any:
         """The documents of this step; those of some steps are drawn and laid out at once."""
-        steps = self.engine.streams[0].steps
-        chunk, place = divmod(self.step, steps)
+        streams = self.engine.streams
+        chunk, place = divmod(self.step, streams[0].steps)
         if chunk != self._chunk:
-            self._tokens = 0.0
-            self._chunk, self._batches = chunk, self.engine.prepare(self._drawn(chunk), steps)
+            members = (stream.chunk(chunk) for stream in streams)
+            self._chunk, self._batches = chunk, self.engine.prepare(members, streams[0].steps)
         return self._batches[place]
-
-    def _drawn(self, chunk: int) -> Iterator[MaskedDocuments]:
-        """Each seed's documents, and on the way how many tokens a step has."""
-        for stream in self.engine.streams:
-            documents = stream.chunk(chunk)
-            self._tokens += len(documents.tokens) / stream.steps
-            yield documents
 
     def update(self, losses: Float[Tensor, " seed"]) -> None:
         """One step of the optimiser on the losses computed last, and L2."""
@@ -266,8 +301,8 @@ class Trainer:
 
     def _observe(self) -> None:
         """Keep matrices where they are due, and W^V where a row to come compares with it, no longer."""
-        if self.step in self.engine.frame_steps:
-            self._recorder.add_frame(self.step, self.engine.frame(), self._going)
+        if self.step in self.measures.frame_steps:
+            self._recorder.add_frame(self.step, self.measures.frame(self.step), self._going)
         later = self.step + ROTATION_STEPS
         if has_row(self.training, later) or has_regular_row(self.training, later):
             self._history[self.step] = self.engine.weights["value"].detach().clone()
@@ -277,7 +312,7 @@ class Trainer:
     def _log(self, losses: Float[np.ndarray, " seed"]) -> None:
         """Record a row; a seed with a loss or a norm that is not finite has diverged."""
         numbers: dict[str, np.ndarray] = {"loss": losses, **norms(self.engine.weights)}
-        if validates(self.training, self.step) and self._held_out():
+        if self._validates() and self._held_out():
             numbers["validation_loss"] = self.engine.losses(self._validation).double().cpu().numpy()
         for name, values in numbers.items():
             broken = ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
@@ -287,7 +322,12 @@ class Trainer:
         if (earlier := self._history.get(self.step - ROTATION_STEPS)) is not None:
             now = self.engine.weights["value"].detach()
             numbers["rotation"] = rotation(now.cpu().numpy(), earlier.cpu().numpy())
-        self._recorder.add(self.step, {**numbers, **self.engine.recorded(self.step)}, self._going)
+        self._recorder.add(self.step, {**numbers, **self.measures.numbers()}, self._going)
+
+    def _validates(self) -> bool:
+        """Whether the loss on held-out documents is computed at this step; at the last one it always is."""
+        every = self.training.validate_every
+        return every > 0 and (self.step % every == 0 or self.step == self.training.steps)
 
     def _held_out(self) -> bool:
         """Whether there are held-out documents, laid out when they are first asked for."""
@@ -300,7 +340,7 @@ class Trainer:
     def _leave_out(self, broken: Bool[np.ndarray, " seed"], what: Sequence[str]) -> None:
         """Leave seeds that have diverged out of training from here on, and note a sentence on each."""
         rate = f"lower training.learning_rate (now {self.training.learning_rate:g})"
-        remedy = rate if self.step else self.engine.smaller_start
+        remedy = rate if self.step else "let the parts start smaller (model.*.scale)"
         saved = self._saved >= 0
         good = f"the last good checkpoint is that of step {self._saved}" if saved else "there is no good checkpoint"
         for seed in np.flatnonzero(broken & self._going).tolist():
@@ -320,6 +360,16 @@ class Trainer:
         tensors |= {f"history/{step}": value for step, value in self._history.items()}
         self.folder.save(self.recorded(), Checkpoint(self.step, tensors))
         self._saved = self.step
+
+
+def has_row(training: Training, step: int) -> bool:
+    """Whether a step has a row of metrics: regular steps and the last one."""
+    return 0 <= step <= training.steps and (has_regular_row(training, step) or step == training.steps)
+
+
+def has_regular_row(training: Training, step: int) -> bool:
+    """Whether a step has a row of metrics whatever the run's length."""
+    return step % training.log_every == 0 or (training.validate_every > 0 and step % training.validate_every == 0)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from topicscope.settings.training import AnyTraining
+from topicscope.settings import Training
 
 # What torch.optim.Adam(fused=True) calls, without what it does around it. PyTorch does not promise to keep it: where it
 # is gone this is None, and the update is written out.
@@ -25,7 +25,7 @@ Gradients = dict[str, Float[Tensor, "seed ..."]]
 class Optimizer:
     """The optimiser of the settings; a parameter without a gradient is left alone, and so is its state."""
 
-    def __init__(self, parameters: dict[str, Float[Tensor, "seed ..."]], training: AnyTraining) -> None:
+    def __init__(self, parameters: dict[str, Float[Tensor, "seed ..."]], training: Training) -> None:
         self.parameters = parameters
         self.training = training
         averages = AVERAGES["adam" if training.optimizer == "adamw" else training.optimizer]
@@ -82,3 +82,10 @@ class Optimizer:
         own = self.tensors()
         for path, value in tensors.items():
             own[path].copy_(value)
+
+
+def learning_rate(training: Training, step: int) -> float:
+    """The rate at a step: constant, or falling to zero along a cosine."""
+    if training.decay == "cosine":
+        return training.learning_rate * 0.5 * (1 + math.cos(math.pi * step / training.steps))
+    return training.learning_rate

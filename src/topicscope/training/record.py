@@ -1,31 +1,36 @@
-"""What training records at a step: norms, W^V's rotation, contrasts along topic blocks, how far stages are, matrices.
+"""What training records at steps and in the end: norms, contrasts along topic blocks, how far stages are, matrices.
 
-All are arrays with a leading ``seed`` axis, under the names of a run's metrics and frames (``measure.run``).
+All are arrays with a leading ``seed`` axis, under the names of a run's metrics, frames and final numbers
+(``measure.run``).
 """
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, float64
+from torch import float64
 
 from topicscope.measure.attention import attention_by_class
 from topicscope.measure.blocks import averages_by_class, product_contrasts
 from topicscope.measure.run import Run
 from topicscope.measure.stages import distance_from_uniform, mode_norms
+from topicscope.model.bert import save_bert, to_bert
 from topicscope.model.transformer import Transformer, padded_batch
-from topicscope.model.weights import embedded
+from topicscope.model.weights import UNLAYERED, embedded
+from topicscope.model.weights import Weights as Arrays
 from topicscope.randomness import Purpose
 from topicscope.settings import Settings
 from topicscope.synthetic.documents import Bags, MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.cross_entropy import cross_entropy_optimum, uniform_cross_entropy
 from topicscope.theory.finite_documents import finite_optimum, moments, population_loss
-from topicscope.training.batches import BatchStream
+from topicscope.training.batches import BatchStream, Text, held_out_documents, stream_of
+from topicscope.training.engines import Engine, Weights, make_engine
 
-Weights = dict[str, Float[Tensor, "seed ..."]]
 Numbers = Mapping[str, Float[np.ndarray, "seed ..."]]
 
 # How many steps back W^V's rotation looks (Figure 5).
@@ -42,8 +47,9 @@ GAIN_DOCUMENTS = 250
 GAIN_RIDGE = 1e-9
 # The seed of these documents, which no run has.
 STAGE_SEED = 2**40
-# Matrices that the model has once, not once per layer.
-UNLAYERED = frozenset({"embedding", "positions", "token_types", "prediction", "head"})
+# In the end: documents per forward pass, and how many of them attention is averaged over and gradients at the start
+# are computed on.
+CHUNK, ATTENTION_DOCUMENTS, GRADIENT_DOCUMENTS = 500, 100, 400
 
 
 class Recorder:
@@ -93,21 +99,80 @@ def _of_seeds(arrays: Numbers, going: Bool[np.ndarray, " seed"]) -> dict[str, np
     }
 
 
-def norms(weights: Weights, kind: str = "norm") -> dict[str, Float[np.ndarray, "seed layer"]]:
+def norms(weights: Weights) -> dict[str, Float[np.ndarray, "seed layer"]]:
     """Frobenius norm of every parameter, one per layer."""
     layered = {
-        name: weight if weight.dim() > 2 and name not in UNLAYERED else weight[:, None]
+        name: weight if weight.dim() > 2 and name not in (*UNLAYERED, "positions", "head") else weight[:, None]
         for name, weight in weights.items()
     }
     return {
-        f"{kind}/{name}": weight.detach().cpu().flatten(start_dim=2).norm(dim=2, dtype=float64).numpy()
+        f"norm/{name}": weight.detach().cpu().flatten(start_dim=2).norm(dim=2, dtype=float64).numpy()
         for name, weight in layered.items()
     }
 
 
-def head_norms(matrix: Float[Tensor, "seed layer row column"], heads: int) -> Float[np.ndarray, "seed layer head"]:
-    """Frobenius norm of each head's rows of W^K, W^Q or W^V, by layer; their squares sum to the layer's."""
-    return matrix.detach().cpu().reshape(*matrix.shape[:2], heads, -1).norm(dim=3, dtype=float64).numpy()
+def snapshot_steps(steps: int, count: int) -> frozenset[int]:
+    """Step 0 and at most ``count`` − 1 more: half of them evenly spaced, for what comes late, half logarithmically.
+
+    If ``count`` is 1, it is the last step alone.
+    """
+    if count < 2:
+        return frozenset({steps} if count else ())
+    even = np.linspace(0, steps, num=count // 2 + 1).round().astype(int)
+    early = np.geomspace(1, steps, num=count - count // 2).round().astype(int)
+    # The last is among the even ones; geomspace would put it at its beginning if it is the only one.
+    return frozenset({0, *early.tolist()[:-1], *even.tolist()})
+
+
+class Measures:
+    """What is recorded of an engine's seeds beside losses, norms and rotation."""
+
+    def __init__(self, engine: Engine, folder: Path | None = None) -> None:
+        """On text, snapshots are Hugging Face folders in ``folder``."""
+        self._engine, self._folder = engine, folder
+        self._topic_model = engine.source if isinstance(engine.source, TopicModel) else None
+        training, model = engine.settings.training, engine.settings.model
+        kept = self._topic_model is not None or (folder is not None and model.is_bert)
+        self.frame_steps = snapshot_steps(training.steps, training.snapshots) if kept else frozenset()
+        """Steps at which the model is kept to be looked at."""
+
+    @cached_property
+    def _stages(self) -> "StageRecorder | AttentionDistances | None":
+        settings = self._engine.settings
+        if self._topic_model and StageRecorder.can(settings, self._topic_model.vocabulary):
+            return StageRecorder(settings, self._topic_model)
+        measured = not settings.model.uniform and (settings.engine == "reference" or not self._topic_model)
+        return AttentionDistances(self._engine) if measured else None
+
+    @cached_property
+    def _snapshot_taker(self) -> "SnapshotTaker":
+        return SnapshotTaker(self._engine.streams)  # type: ignore[arg-type]  # documents of a topic model
+
+    @torch.no_grad()
+    def numbers(self) -> Numbers:
+        """L2's penalty, the contrast along topic blocks, and how far the two stages have come."""
+        weights = self._engine.weights
+        penalty = {"penalty": self._engine.penalties()} if self._engine.training.l2 else {}
+        blocks = contrasts(weights, self._topic_model.word_topics) if self._topic_model else {}
+        return penalty | blocks | dict(self._stages.numbers(weights) if self._stages else {})
+
+    def frame(self, step: int) -> Numbers:
+        """W^E⊤W^V W^E, W^E⊤W^E and attention, always on the same held-out documents; nothing on text, where it saves.
+
+        What it saves is the first seed's model.
+        """
+        if self._topic_model:
+            return self._snapshot_taker.take(self._engine.models)
+        assert self._folder is not None
+        export(self._engine, self._folder / f"step-{step}")
+        return {}
+
+
+def export(engine: Engine, folder: Path, tokenizer: Path | None = None) -> None:
+    """Save the first seed's model as a Hugging Face folder."""
+    assert isinstance(engine.source, Text)
+    weights = {name: weight[0].detach().cpu() for name, weight in engine.weights.items()}
+    save_bert(to_bert(engine.settings.model, weights, engine.source.specials.padding), folder, tokenizer)
 
 
 def contrasts(weights: Weights, word_topics: Int[np.ndarray, " token"]) -> dict[str, Float[np.ndarray, "seed ..."]]:
@@ -190,6 +255,53 @@ def uniform_gain(
     return lambda matrix: (nothing - uniform_cross_entropy(matrix, bags)) / (nothing - best)
 
 
+class AttentionDistances:
+    """How far each layer's attention is from uniform, always on the same held-out documents."""
+
+    def __init__(self, engine: Engine) -> None:
+        settings, source = engine.settings, engine.source
+        self._models, self._settings = engine.models, settings
+        # Held-out passages are the same for every seed.
+        stream = engine.streams[0] if isinstance(source, Text) else stream_of(settings, STAGE_SEED, source)
+        documents = stream.held_out(GAIN_DOCUMENTS, Purpose.MEASURE)
+        self._batch = None
+        if documents is None:
+            return
+        # The longest, so that passages of full length are compared.
+        longest = np.argsort(-documents.lengths, kind="stable")[:STAGE_DOCUMENTS]
+        chosen = documents.select(np.sort(longest))
+        batch = padded_batch(chosen, masked_keys=settings.model.masked_keys, average="document")
+        weight = engine.weights["value"]
+        self._batch = batch.to(weight.device, weight.dtype)
+        tokens, present = batch.tokens.numpy(), np.arange(batch.tokens.shape[1]) < chosen.lengths[:, None]
+        mask, is_word = 0, np.arange(source.vocabulary) > 0
+        if isinstance(source, Text):
+            mask, is_word = source.specials.mask, source.specials.is_word
+        self._queries = {"words": present & is_word[tokens], "mask": present & (tokens == mask)}
+
+    @torch.no_grad()
+    def numbers(self, weights: Weights) -> dict[str, Float[np.ndarray, "seed layer"]]:
+        r"""Each layer's total variation ½ Σ_k |A_kq − 1/N|, averaged over heads and word (or [MASK]) queries q.
+
+        The N keys of a document are all that can be attended to. It is NaN if there is no such query.
+        """
+        if self._batch is None:
+            return {}
+        visible = self._batch.visible
+        uniform = (visible / visible.sum(dim=1, keepdim=True))[:, None, :, None]
+        seeds = []
+        for model in self._models:
+            attention = model.attention(self._batch.tokens, visible)
+            distance = ((attention - uniform).abs().sum(dim=3) / 2).mean(dim=2).double().cpu().numpy()
+            seeds.append(distance)
+        return {
+            f"attention/{name}": np.array(
+                [[layer[chosen].mean() if chosen.any() else np.nan for layer in own] for own in seeds]
+            )
+            for name, chosen in self._queries.items()
+        }
+
+
 class SnapshotTaker:
     """Matrices of all seeds as they are, always on the same held-out documents."""
 
@@ -207,7 +319,7 @@ class SnapshotTaker:
         """The first seed's W^E⊤W^V W^E and W^E⊤W^E, all seeds' averages by class of entry, and attention."""
         by_seed = [attention.averages(model) for attention, model in zip(self._attention, models, strict=True)]
         frame = {"attention": np.array(by_seed, dtype=np.float32)[:, :3]}
-        if models[0].sizes.vocabulary > LARGEST_VOCABULARY:
+        if len(self._word_topics) > LARGEST_VOCABULARY:
             return frame
         tables = torch.stack([model.parameter("embedding") for model in models])
         values = torch.stack([model.parameter("value") for model in models])
@@ -261,3 +373,43 @@ class AttentionByClass:
         tokens, keys, queries = self._rows
         attention = model.attention(torch.from_numpy(tokens), torch.from_numpy(keys)).numpy()
         return attention_by_class(attention * self._shares, tokens, keys, queries, self._word_topics)
+
+
+# In the end. The documents are the same for every seed, and for all experiments of equal data and masking: differences
+# are paired.
+
+
+def final_measures(
+    settings: Settings, topic_model: TopicModel, weights: Sequence[Arrays], *, starts: Sequence[Arrays] = ()
+) -> dict[str, Float[np.ndarray, "seed ..."]]:
+    """Loss and attention at each seed's final weights; norms of gradients at its initial weights, if they are given."""
+    documents, seeds = held_out_documents(settings, topic_model), range(len(weights))
+    by_class = AttentionByClass(documents.span(0, ATTENTION_DOCUMENTS), settings, topic_model)
+    models = (Transformer(settings.model, arrays, dtype=torch.float64) for arrays in weights)
+    measures = {
+        "held_out_loss": mean_losses(make_engine(settings, seeds, topic_model, weights), documents, CHUNK),
+        # Layers and heads averaged.
+        "attention": np.array([by_class.averages(model).mean(axis=(1, 2)) for model in models]),
+    }
+    if starts:
+        engine = make_engine(settings, seeds, topic_model, starts)
+        first = gradient_norms(engine, documents.span(0, GRADIENT_DOCUMENTS))
+        measures |= {f"first_gradients/{part}": norm for part, norm in first.items()}
+    return measures
+
+
+def mean_losses(engine: Engine, documents: MaskedDocuments, chunk: int) -> Float[np.ndarray, " seed"]:
+    """Each seed's loss of eq. 1, without L2; chunks of so many documents have equal weight."""
+    batches = engine.prepare([documents] * len(engine.seeds), steps=len(documents) // chunk)
+    with torch.no_grad():
+        return torch.stack([engine.losses(batch).double() for batch in batches]).mean(dim=0).numpy()
+
+
+def gradient_norms(engine: Engine, documents: MaskedDocuments) -> dict[str, Float[np.ndarray, " seed"]]:
+    """The norm of the loss's gradient in every trained parameter; zero where the loss does not depend on it."""
+    for name in engine.trained:
+        engine.weights[name].requires_grad_()
+    [batch] = engine.prepare([documents] * len(engine.seeds))
+    gradients = engine.loss_gradients(engine.losses(batch), engine.trained)
+    found = {name: gradient.flatten(1).norm(dim=1).double().numpy() for name, gradient in gradients.items()}
+    return {name: found.get(name, np.zeros(len(engine.seeds))) for name in engine.trained}

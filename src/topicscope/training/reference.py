@@ -7,7 +7,6 @@ what the reduced model predicts: when attention takes off, and the norms of W^V,
 from collections.abc import Callable
 from functools import lru_cache
 
-import msgspec
 import numpy as np
 from jaxtyping import Float
 
@@ -60,18 +59,14 @@ def reference(settings: Settings, topic_model: TopicModel) -> tuple[dict[str, Ma
 def _level(loss: Callable[[Settings, TopicModel], Level], settings: Settings, topic_model: TopicModel) -> Level:
     """A population loss without L2, or the reason why it is not defined."""
     try:
-        level = loss(settings, topic_model)
+        return loss(settings, topic_model)
     except InputError as error:
         return Level(reason=str(error))
-    # Theory's losses sum over the vocabulary; a run's may be a mean over it.
-    unit = settings.training.loss_unit(topic_model.vocabulary)
-    scaled = {name: unit * value for name in ("loss", "low", "high") if (value := getattr(level, name)) is not None}
-    return msgspec.structs.replace(level, **scaled)
 
 
 def _bayes_floor(settings: Settings, topic_model: TopicModel) -> Level:
     """The least loss of any model, with its 95 % interval; the same for all seeds, so that runs can be compared."""
-    floors = _floors(settings.data, settings.masking, settings.training.average)
+    floors = _floors(settings.documents, settings.masking, settings.training.average)
     estimate = getattr(floors.masked, settings.training.loss)
     return Level(loss=estimate.value, low=estimate.low, high=estimate.high, documents=floors.documents)
 
@@ -110,7 +105,7 @@ def reference_stages(settings: Settings, topic_model: TopicModel) -> PredictedSt
     """The predicted step of take-off (None: not within the run) and norms over steps, or a note why there are none."""
     try:
         stepping = _stepping(settings, topic_model)
-        prediction = _prediction(settings.data, settings.masking, stepping, settings.training.steps)
+        prediction = _prediction(settings.documents, settings.masking, stepping, settings.training.steps)
     except InputError as error:
         return PredictedStages(norms={name: [] for name in PREDICTED}, note=str(error))
     when = "in which attention does not take off" if prediction.take_off is None else "until attention has taken off"
@@ -144,7 +139,6 @@ def _stepping(settings: Settings, topic_model: TopicModel) -> Stepping:
         (len({part.scale for part in parts}) == 1 and parts[0].scale > 0, "W^V, W^K and W^Q of one scale above 0"),
         (training.schedule == "joint" and training.decay == "constant", "all parts trained at once at a constant rate"),
         (training.l2 == 0, "no L2"),
-        (training.squared == "sum", "a squared loss that sums over the vocabulary"),
         (training.average == "document", 'training.average = "document"'),
         (training.steps >= FEWEST_STEPS, f"at least {FEWEST_STEPS} steps"),
     )
@@ -183,21 +177,21 @@ def _value(settings: Settings, topic_model: TopicModel) -> tuple[Matrix, str]:
     if model.masked_keys == "hidden":
         raise InputError("Theory's matrix is for visible masked keys.")
     own = _has_own_optimum(settings)
-    ridge = _ridge(settings, topic_model) if own else 0.0
+    ridge = _ridge(settings) if own else 0.0
     kind = (
         "For W^V trained alone, with one-hot embeddings and uniform attention; this run differs, "
         "so only the pattern can be compared. "
     )
     said = "" if own else kind
     if training.loss == "squared":
-        matrix = _squared_optimum(settings.data, settings.masking, training.average, ridge)
+        matrix = _squared_optimum(settings.documents, settings.masking, training.average, ridge)
         return matrix, f"{said}The exact optimum for finite documents at λ = {ridge:g}."
     if topic_model.equal_words is None or not own or not ridge or training.average != "document":
         raise InputError(
             "Under cross-entropy theory gives a W^V to compare with only when W^V alone is trained, with L2, one-hot "
             "embeddings and uniform attention; this run differs."
         )
-    matrix = _cross_entropy_optimum(settings.data, settings.masking, ridge)
+    matrix = _cross_entropy_optimum(settings.documents, settings.masking, ridge)
     return matrix, f"The optimum on a sample of {SAMPLE_DOCUMENTS:,} documents at λ = {ridge:g}."
 
 
@@ -211,7 +205,7 @@ def _embedding(settings: Settings, topic_model: TopicModel) -> tuple[Matrix, str
         raise InputError("W^E⊤W^E is determined only where the embedding is trained alone with W^V = I (Theorem 1).")
     if training.loss != "squared" or model.masked_keys == "hidden" or training.l2:
         raise InputError("Theorem 1 is about the squared loss, visible masked keys and no L2.")
-    matrix = _semidefinite(settings.data, settings.masking, training.average, bias.start)
+    matrix = _semidefinite(settings.documents, settings.masking, training.average, bias.start)
     return matrix, "The best positive semi-definite matrix for finite documents."
 
 
@@ -222,7 +216,7 @@ def optimum_measures(settings: Settings, value: Float[np.ndarray, "layer token t
     at W*, and ``share_of_optimum`` is W's gain over predicting nothing as a share of W*'s; both are exact, and for the
     squared loss only. Entries of a trained W are noisy, so the distance can be large where the share is near one.
     """
-    topic_model, training = TopicModel.from_settings(settings.data), settings.training
+    topic_model, training = TopicModel.from_settings(settings.documents), settings.training
     found: dict[str, float | None] = dict.fromkeys(OPTIMUM_MEASURES)
     if not _has_own_optimum(settings) or topic_model.vocabulary > LARGEST_VOCABULARY:
         return found
@@ -233,9 +227,9 @@ def optimum_measures(settings: Settings, value: Float[np.ndarray, "layer token t
     size = float(np.linalg.norm(best))
     found["distance_to_optimum"] = float(np.linalg.norm(value[0] - best)) / size if size else None
     if training.loss == "squared":
-        exact, ridge = moments(topic_model, settings.masking, training.average), _ridge(settings, topic_model)
+        exact, ridge = moments(topic_model, settings.masking, training.average), _ridge(settings)
         here, least = (population_loss(matrix, exact, ridge=ridge) for matrix in (value[0], best))
-        found["excess_over_optimum"] = training.loss_unit(topic_model.vocabulary) * (here - least)
+        found["excess_over_optimum"] = here - least
         found["share_of_optimum"] = (1 - here) / (1 - least)
     return found
 
@@ -246,10 +240,9 @@ def _has_own_optimum(settings: Settings) -> bool:
     return _alone(settings, "value") and embedding.start == "identity" and not embedding.train
 
 
-def _ridge(settings: Settings, topic_model: TopicModel) -> float:
-    """The λ on W^V that goes with a loss that sums over the vocabulary."""
-    training = settings.training
-    return training.l2 / training.loss_unit(topic_model.vocabulary) if "value" in training.l2_parts else 0.0
+def _ridge(settings: Settings) -> float:
+    """The λ on W^V."""
+    return settings.training.l2 if "value" in settings.training.l2_parts else 0.0
 
 
 def _alone(settings: Settings, *names: str) -> bool:

@@ -28,7 +28,6 @@ BIASES = {"prediction_bias": "weights/prediction_bias", "value_bias": "weights/v
 NOT_ALL_MATRICES = "{}: the optimum is a lower bound that may not be reachable"
 L2_ON_FACTORS = "L2 acts on W^E and W^V, not on their product: the optimum here is that without L2"
 L2_ELSEWHERE = "L2 acts on more than W^V: no optimum is computed for this"
-L2_BESIDE_MEAN = "the squared loss is a mean over entries, L2 a sum: no optimum is computed for this"
 
 Matrix = Float[np.ndarray, "token token"]
 
@@ -55,7 +54,7 @@ class RunMatrix:
 def check_run(folder: Path, layer: int | None = None) -> Check:
     """The newest checkpoint beside everything that the run's settings define; what they do not becomes a note."""
     run = read_matrix(folder, layer)
-    data, masking = run.settings.data, run.settings.masking
+    data, masking = run.settings.documents, run.settings.masking
     model = TopicModel.from_settings(data)
     notes = [*run.notes, *([] if model.equal_words else [OWN_TOPICS])]
     theorems = {}
@@ -94,7 +93,7 @@ def read_matrix(folder: Path, layer: int | None = None) -> RunMatrix:
             "they must be V × d and d × d; give a checkpoint that train wrote."
         )
     # This comes before any V × V matrix is formed.
-    vocabulary, data = TopicModel.from_settings(settings.data).vocabulary, settings.data
+    vocabulary, data = TopicModel.from_settings(settings.documents).vocabulary, settings.documents
     if len(embedding) != vocabulary:
         fits = "" if data.topic_words else f" ({fitting(len(embedding) - 1, data.topics, data.words)})"
         raise InputError(
@@ -151,8 +150,6 @@ def run_optimum(run: RunMatrix, population: Moments) -> tuple[Matrix | None, tup
     identity = model.value.start == "identity" and not model.value.train and model.embedding.train
     if model.masked_keys == "hidden":
         return None, ("masked positions are hidden as keys: no finite-document optimum is known here",)
-    if training.squared == "mean" and l2:
-        return None, (L2_BESIDE_MEAN,)
     if (one_hot and l2 - {"value"}) or (identity and l2):
         return None, (L2_ELSEWHERE,)
     notes: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ from topicscope.measure.attention import attention_by_class
 from topicscope.measure.blocks import class_averages
 from topicscope.measure.stages import distance_from_uniform
 from topicscope.model.transformer import Transformer, padded_batch
-from topicscope.model.weights import Sizes, shapes
+from topicscope.model.weights import shapes
 from topicscope.settings import Model, Part, Training
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.finite_documents import class_moments, class_optimum, moments, population_loss
@@ -59,12 +59,11 @@ def reference(core: Core) -> tuple[float, dict[int, Tensor]]:
     zero, model = Part(start="zero", train=False), Model(embedding=Part(start="identity", train=False))
     if setting.parts == 1:
         model = replace(model, key=zero, query=zero)
-    sizes = Sizes.of(model, setting.vocabulary, setting.longest)
-    weights = {name: np.zeros(shape) for name, shape in shapes(model, sizes).items()}
+    weights = {name: np.zeros(shape) for name, shape in shapes(model, setting.vocabulary, setting.longest).items()}
     weights["embedding"] = np.eye(setting.vocabulary)
     for number, name in enumerate(NAMES):
         weights[name] = core.matrix("weights", number).astype(np.float64)[None]
-    transformer = Transformer(model, sizes, weights, dtype=torch.float64)
+    transformer = Transformer(model, weights, dtype=torch.float64)
     for name in NAMES:
         transformer.parameter(name).requires_grad_(True)
     batch = padded_batch(
@@ -73,7 +72,7 @@ def reference(core: Core) -> tuple[float, dict[int, Tensor]]:
     predicted = transformer.predict_masked(batch)
     word = torch.nn.functional.one_hot(batch.words, setting.vocabulary).double()
     each = (predicted - word).square().sum(dim=1) if setting.loss else -(predicted.log_softmax(dim=1) * word).sum(dim=1)
-    loss = each @ torch.from_numpy(batch.weights)
+    loss = each @ batch.weights
     trained = TRAINED[setting.parts]
     parameters = [transformer.parameter(NAMES[number]) for number in trained]
     penalty = sum(setting.l2 * parameter.square().sum() for parameter in parameters)

@@ -216,7 +216,7 @@ def _stages_of(run: Run) -> list[Panel]:
         if values := theory.norms.get(part):
             thin = {"linewidth": 0.8}
             series.append(Series(x=theory.steps, y=values, label="the reduced model", colour="black", style=thin))
-        title = "" if column else f"{cell_words(trained.settings_of(run))}\n{state}"
+        title = "" if column else f"{cell_words(run.settings)}\n{state}"
         x = "step" if len(column) == len(rows) - 1 else ""
         log = "y" if label == ROTATION else ""
         column.append(Panel(series=series, title=title, x=x, y=label, marks=marks, log=log, from_zero=not log))
@@ -321,7 +321,7 @@ def table3(results: Results) -> Figure:
     rows = {}
     for run in results.values():
         value = "trained" if run.settings.model.value.train else "frozen"
-        documents = "" if run.settings.data.sampler == "dirichlet" else ", τ = 2 documents"
+        documents = "" if run.settings.documents.sampler == "dirichlet" else ", τ = 2 documents"
         rows[f"{combination(run.settings)}\nW^V {value}{documents}"] = run.final["attention"][:, :3]
     title = "Table 3: average attention of word queries, by what key and query share"
     return _attention(rows, title=title)
@@ -414,7 +414,7 @@ def figure5(results: Results) -> Figure:
         for layer in range(layers):
             series = []
             for run, colour in zip(results.values(), PALETTE, strict=False):
-                training, scale = run.settings.training, run.settings.model.attention_scale
+                training, scale = run.settings.training, run.settings.model.value.scale
                 name = f"Adam at {training.learning_rate:g}, W^K, W^Q, W^V from N(0, {scale:g}²)"
                 series.append(Series(x=run.steps, y=run.metrics[metric][:, :, layer], label=name, colour=colour))
             title = "" if shown[layers - 1 :] else f"layer {layer + 1}"

@@ -18,7 +18,7 @@ from topicscope.measure.blocks import block_sums, centred_columns, class_average
 from topicscope.measure.run import Run
 from topicscope.measure.stages import TAKE_OFF, Stages, norm_stages, plateau, turning
 from topicscope.measure.stages import stages as stages_of_run
-from topicscope.model.weights import Weights, embedded, initial_weights
+from topicscope.model.weights import Weights, embedded, start_weights
 from topicscope.papers.claim import Detail, Measurement, Results, exact, over_seeds, per_run, row_names
 from topicscope.papers.topic_structure.exact import gain, paper_moments
 from topicscope.papers.topic_structure.experiments import LDA, MAP_SEEDS, MASKING, MILD_L2, PAPER_RATE
@@ -77,16 +77,10 @@ def curve(run: Run, metric: str) -> Float[np.ndarray, "seed row"]:
     return np.linalg.norm(values, axis=2) if metric.startswith("norm/") else values[:, :, 0]
 
 
-def settings_of(run: Run) -> Settings:
-    """The settings of a run on documents of a topic model."""
-    assert isinstance(run.settings, Settings)
-    return run.settings
-
-
-def start_weights(settings: Settings, seed: int) -> Weights:
-    """The weights that a seed begins with."""
-    model = TopicModel.from_settings(settings.data)
-    return initial_weights(settings.model, model, settings.masking, generator=generator(seed, Purpose.WEIGHTS))
+def starts_of(run: Run) -> list[Weights]:
+    """The weights that each seed begins with."""
+    source = TopicModel.from_settings(run.settings.documents)
+    return [start_weights(run.settings, seed, source) for seed in run.seeds]
 
 
 def averages(matrices: Matrices, topics: Int[np.ndarray, " token"]) -> dict[str, Float[np.ndarray, " matrix"]]:
@@ -138,7 +132,7 @@ def over_different(
 @per_run
 def clause_3(run: Run) -> Measurement:
     """Own- minus other-topic sum of E = W^E⊤W^E, diagonal included, over its value before training."""
-    starts = [start_weights(settings_of(run), seed)["embedding"].astype(np.float64) for seed in run.seeds]
+    starts = [start["embedding"].astype(np.float64) for start in starts_of(run)]
     before, after = (
         np.array([np.subtract(*block_sums(matrix, run.word_topics)) for matrix in matrices])
         for matrices in ([start @ start.T for start in starts], run.embedding_products)
@@ -202,8 +196,8 @@ def cost_of_part(results: Results, *, part: str) -> dict[str, Measurement]:
     if it has the lower loss they are not at their optimum, nothing can be said about its cost, and its number is NaN.
     """
     by_loss: dict[str, Measurement] = {}
-    for loss in dict.fromkeys(settings_of(run).training.loss for run in results.values()):
-        runs = {name: run for name, run in results.items() if settings_of(run).training.loss == loss}
+    for loss in dict.fromkeys(run.settings.training.loss for run in results.values()):
+        runs = {name: run for name, run in results.items() if run.settings.training.loss == loss}
         (handicapped,) = (run for name, run in runs.items() if name.startswith(f"{part}/"))
         wholes = {name: run for name, run in runs.items() if run is not handicapped}
         best = min(wholes, key=lambda name: float(np.mean(wholes[name].final["held_out_loss"])))
@@ -213,10 +207,10 @@ def cost_of_part(results: Results, *, part: str) -> dict[str, Measurement]:
 
 def extra_loss(handicapped: Any, whole: Any, **details: Detail) -> Measurement:
     """How much larger a part's loss is, as a share of the loss, seed by seed; NaN if it is smaller."""
-    steps = {settings_of(run).training.steps for run in (handicapped, whole)}
+    steps = {run.settings.training.steps for run in (handicapped, whole)}
     assert len(steps) == 1, "equal steps, or the loss compares lengths"
     loss, other = losses_paired(handicapped, whole)
-    unit = gain(settings_of(whole).data, settings_of(whole).masking, whole.settings.training.loss)
+    unit = gain(whole.settings.data, whole.settings.masking, whole.settings.training.loss)
     share = (loss - other) / other
     return over_seeds(
         share if loss.mean() >= other.mean() else np.full(len(share), np.nan),
@@ -279,7 +273,7 @@ def exact_uniformity(settings: Settings) -> float:
 def uniformity(run: Run) -> Measurement:
     """How uniform the blocks of W^V are, (W_t − W_d)/(W_s − W_d), over the exact number for the run's settings."""
     word, topic = over_different(products(run, "value", centred=True), run.word_topics)
-    target = exact_uniformity(settings_of(run))
+    target = exact_uniformity(run.settings)
     return over_seeds(topic / word / target, same_topic_over_same_word=float((topic / word).mean()), exact=target)
 
 
@@ -305,7 +299,7 @@ def distance_from_theorem2(run: Run) -> Measurement:
     return over_seeds(
         from_theorem2(run.value_products),
         **means,
-        distance_of_the_optimum=float(from_theorem2([finite_optimum(documents, settings_of(run).training.l2)])[0]),
+        distance_of_the_optimum=float(from_theorem2([finite_optimum(documents, run.settings.training.l2)])[0]),
         theorem_2_lacks_of_the_gain=(block - best) / (constant - best),
     )
 
@@ -332,8 +326,8 @@ def lingering(results: Results) -> Measurement:
 @per_run
 def objective_excess(run: Run) -> Measurement:
     """How far W^V's objective (loss plus λ‖W‖²) is above the optimum's, as a share of its gain over W^V = 0."""
-    matrices, ridge = run.value_products, settings_of(run).training.l2
-    if settings_of(run).training.loss == "squared":
+    matrices, ridge = run.value_products, run.settings.training.l2
+    if run.settings.training.loss == "squared":
         documents = paper_moments()
         least, zero = population_loss(finite_optimum(documents, ridge), documents, ridge=ridge), 1.0
         objective = np.array([population_loss(matrix, documents, ridge=ridge) for matrix in matrices])
@@ -353,9 +347,7 @@ def averages_against_theory(results: Results) -> dict[str, Measurement]:
     """
     rows = {}
     for name, run in zip(row_names(list(results)), results.values(), strict=True):
-        ours, theory = (
-            averages(each, run.word_topics) for each in (run.value_products, [exact_value(settings_of(run))])
-        )
+        ours, theory = (averages(each, run.word_topics) for each in (run.value_products, [exact_value(run.settings)]))
         contrast = float(theory["same_topic"][0] - theory["different_topic"][0])
         for kind, label in CLASSES.items():
             target = float(theory[kind][0])
@@ -494,7 +486,7 @@ class MapCell:
 def map_cells(results: Results) -> dict[str, MapCell]:
     """The settings of the map, which are all results that are runs."""
     return {
-        name: MapCell(settings_of(run), tuple(stages_of(run)[:MAP_SEEDS]))
+        name: MapCell(run.settings, tuple(stages_of(run)[:MAP_SEEDS]))
         for name, run in results.items()
         if name != "figure4/predicted"
     }
@@ -585,9 +577,9 @@ def predicted_near(results: Results) -> Measurement:
 def gradient_bags(settings: Settings) -> Bags:
     """The held-out documents on which gradients at the start are computed."""
     from topicscope.training.batches import held_out_documents
-    from topicscope.training.final import GRADIENT_DOCUMENTS
+    from topicscope.training.record import GRADIENT_DOCUMENTS
 
-    model = TopicModel.from_settings(settings.data)
+    model = TopicModel.from_settings(settings.documents)
     return Bags.of(held_out_documents(settings, model).span(0, GRADIENT_DOCUMENTS), model.vocabulary)
 
 
@@ -599,8 +591,8 @@ def measured_ratio(run: Run) -> Float[np.ndarray, " seed"]:
 
 def formula_norms(run: Run, *, next_order: bool = False) -> Float[np.ndarray, " seed"]:
     """‖∇W^K‖ by the formula, for the weights that each seed draws."""
-    loss, bags = settings_of(run).training.loss, gradient_bags(settings_of(run))
-    starts = [start_weights(settings_of(run), seed) for seed in run.seeds]
+    loss, bags = run.settings.training.loss, gradient_bags(run.settings)
+    starts = starts_of(run)
     gradients = [
         key_gradient(bags, loss, start["value"][0], start["query"][0], next_order=next_order) for start in starts
     ]
@@ -611,12 +603,12 @@ def formula_norms(run: Run, *, next_order: bool = False) -> Float[np.ndarray, " 
 def gradient_formula(run: Run) -> Measurement:
     """The norm of W^K's gradient over the formula's; beside it over that of the next order, and W^V's over W^K's."""
     measured = run.final["first_gradients/key"]
-    training, scale = settings_of(run).training, settings_of(run).model.value.scale
+    training, scale = run.settings.training, run.settings.model.value.scale
     return over_seeds(
         measured / formula_norms(run),
         over_the_formula_of_the_next_order=float((measured / formula_norms(run, next_order=True)).mean()),
         value_over_key=float(measured_ratio(run).mean()),
-        value_over_key_by_the_formula=gradient_ratio(gradient_bags(settings_of(run)), training.loss, scale),
+        value_over_key_by_the_formula=gradient_ratio(gradient_bags(run.settings), training.loss, scale),
     )
 
 
@@ -626,10 +618,10 @@ def gradient_exponent(results: Results) -> dict[str, Measurement]:
     Seeds draw the same normal numbers at every scale, so the two are paired.
     """
     rows: dict[str, Measurement] = {}
-    for loss in dict.fromkeys(settings_of(run).training.loss for run in results.values()):
+    for loss in dict.fromkeys(run.settings.training.loss for run in results.values()):
         runs = sorted(
-            (run for run in results.values() if settings_of(run).training.loss == loss),
-            key=lambda run: settings_of(run).model.value.scale,
+            (run for run in results.values() if run.settings.training.loss == loss),
+            key=lambda run: run.settings.model.value.scale,
         )
         small, large = runs[0], runs[-1]
         decades = np.log(large.settings.model.value.scale / small.settings.model.value.scale)
@@ -654,7 +646,7 @@ def schedule_cost(results: Results) -> dict[str, Measurement]:
     rows = {}
     for name, staged, joint in with_joint(results):
         training = joint.settings.training
-        unit = gain(settings_of(joint).data, settings_of(joint).masking, training.loss).value
+        unit = gain(joint.settings.data, joint.settings.masking, training.loss).value
         loss, other = losses_paired(staged, joint)
         half = abs(joint.steps - training.steps / 2) <= training.steps / 10
         last = joint.steps >= training.steps * 0.9
@@ -688,10 +680,10 @@ def uniformity_kept(results: Results) -> dict[str, Measurement]:
 
 def with_joint(results: Results) -> list[tuple[str, Any, Any]]:
     """Each run of a schedule, named as its row, with the run of joint training of the same loss."""
-    joint = {settings_of(run).training.loss: run for name, run in results.items() if name.startswith("figure10/joint/")}
+    joint = {run.settings.training.loss: run for name, run in results.items() if name.startswith("figure10/joint/")}
     staged = {name: run for name, run in results.items() if name.startswith("section8.1/")}
     return [
-        (row, run, joint[settings_of(run).training.loss])
+        (row, run, joint[run.settings.training.loss])
         for row, run in zip(row_names(list(staged)), staged.values(), strict=True)
     ]
 
@@ -707,7 +699,7 @@ def implied(run: Run) -> list[ImpliedWeights]:
 def topic_averages(run: Run) -> Float[np.ndarray, " seed"]:
     """Theorem 3's ((v − 1)α̂ + β̂)/v."""
     # With a topic-word matrix in place of equal topics, the settings still have the sizes.
-    return np.array([weights.weighted_average(settings_of(run).data.words) for weights in implied(run)])
+    return np.array([weights.weighted_average(run.settings.documents.words) for weights in implied(run)])
 
 
 @per_run
@@ -759,7 +751,7 @@ def landscape_excess(run: Run) -> Measurement:
 
     [MASK] queries are left out: (α̂, β̂) is measured at word queries, and β means something else at [MASK] queries.
     """
-    data, masking = settings_of(run).data, settings_of(run).masking
+    data, masking = run.settings.documents, run.settings.masking
     documents = InfiniteDocuments(topics=data.topics, per_document=data.per_document, words=data.words, masking=masking)
     words = Landscape(documents, theorem2_classes(data.topics, data.words, masking), mask_queries=False)
     best = minimise(words)
@@ -848,7 +840,7 @@ def beyond(values: Sequence[float] | np.ndarray, side: str, threshold: float, **
 
 def embeddings_at_start(run: Run) -> Float[np.ndarray, "seed token token"]:
     """W^E⊤W^E before training."""
-    tables = np.stack([start_weights(settings_of(run), seed)["embedding"] for seed in run.seeds])
+    tables = np.stack([start["embedding"] for start in starts_of(run)])
     return tables @ tables.transpose(0, 2, 1)
 
 

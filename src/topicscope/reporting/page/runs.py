@@ -18,8 +18,7 @@ from topicscope.records import read_passages_file
 from topicscope.reporting.page.store import Found, Store
 from topicscope.reporting.palette import BLUE, CLASSES, COLOURS, ORANGE, PARTS, PURPLE
 from topicscope.reporting.symbols import typeset
-from topicscope.settings import Settings
-from topicscope.settings.text import TextSettings
+from topicscope.settings import Settings, TextData
 from topicscope.settings.toml import to_table
 from topicscope.store import Row
 
@@ -58,7 +57,7 @@ OPENS_ON = "figure2/squared-adam"
 
 def on_text(run: Run) -> bool:
     """Whether a run is on a corpus, not on documents of a topic model."""
-    return isinstance(run.settings, TextSettings)
+    return isinstance(run.settings.data, TextData)
 
 
 def shown_runs(folders: Sequence[Path], found: Found) -> list[Run]:
@@ -138,7 +137,7 @@ def evenly(count: int, most: int) -> Int[np.ndarray, " kept"]:
 def title_of(run: Run) -> str:
     """A run's name in words: the figure that it belongs to, if any, and how it was trained."""
     settings = run.settings
-    if isinstance(settings, TextSettings):
+    if isinstance(settings.data, TextData):
         return f"{Path(run.name).name}: trained on {settings.data.corpus}"
     figure = re.match(r"(figure|table|theorem|section)(\d[\d.]*)/", run.name)
     start = f"{figure[1].capitalize()} {figure[2]}" if figure else Path(run.name).name
@@ -150,9 +149,9 @@ def described(run: Run) -> str:
     """A run's settings in a few words."""
     settings, training = run.settings, run.settings.training
     pace = f"learning rate {training.learning_rate:g}"
-    if isinstance(settings, TextSettings):
+    if isinstance(settings.data, TextData):
         model = settings.model
-        sizes = f"{model.layers} layers of {model.heads} heads, width {model.width}"
+        sizes = f"{model.layers} layers of {model.heads} heads, width {model.dimension}"
         return f"{sizes}, {pace}, {training.steps:,} steps"
     data = settings.data
     sizes = f"T = {data.topics}, v = {data.words}" if data.topics else "topics from a file"
