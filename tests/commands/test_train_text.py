@@ -29,7 +29,7 @@ def test_train_on_text_prints_its_last_row_and_resumes(
     assert printed["step"] == 14
     assert printed["attention/words/2"] > 0
     assert (out / "huggingface" / "model.safetensors").exists()
-    assert "Rotation of W^V by layer" in (out / "report.html").read_text()
+    assert "Norms of the trained parts" in (out / "report.html").read_text()
     assert main(["train", "--out", str(out), "--resume", "--device", "cpu"]) == 0
     assert "14 steps, loss" in capsys.readouterr().out
     assert main(["train", "--out", str(out), "--resume", "--model.dimension", "16", "--device", "cpu"]) == 2
