@@ -21,7 +21,7 @@ from topicscope.errors import InputError
 from topicscope.papers.needs import Preset
 from topicscope.papers.reproduction import Progress
 from topicscope.records import ClaimRecord, read_articles
-from topicscope.training import batches, final
+from topicscope.training import batches, record
 
 VERDICTS = {
     "theorem9/zero": "holds",
@@ -45,7 +45,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> list[Preset]:
     monkeypatch.setattr(command, "paper", paper)
     monkeypatch.setattr(batches, "HELD_OUT_DOCUMENTS", 40)
     for name, count in {"CHUNK": 20, "ATTENTION_DOCUMENTS": 10}.items():
-        monkeypatch.setattr(final, name, count)
+        monkeypatch.setattr(record, name, count)
     return asked
 
 

@@ -66,7 +66,7 @@ REFUSED = {
     "an empty corpus": (["train", "--data.corpus=", "--out=new"], 'data.corpus = ""'),
     "a batch beyond memory": (
         ["train", "--out=new", *(word for word in TRAINING if "batch" not in word), "--training.batch=1000000000"],
-        "memory",
+        "GB are free",
     ),
     "a layer of what has none": (["check", "matrix.npy", "--layer=5", *SETTING], "has no layers"),
 }
