@@ -106,7 +106,7 @@ READERS: dict[str, Reader] = {
     "probe/corpus.json": records.read_corpora,
     "probe/words.json": records.read_word_maps,
     "probe/topics.csv": records.read_topic_words,
-    "sweep/sweep.csv": records.read_sweep_rows,
+    "sweep/sweep.json": records.read_sweep,
 }
 EACH = pytest.mark.parametrize("name", READERS)
 # Rows that grow are read as far as they are whole, so this reader raises nothing.

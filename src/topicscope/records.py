@@ -9,12 +9,12 @@ beside them. A caller that can go on without a file catches the error, which has
     reproduce         claims.json  article.json  settings.json  runs/…/run.safetensors  landscapes.json, .npz
     probe             probe.json  probe-settings.json  comparisons.json  corpus.json  words.json  topics.csv
                       topics-…/topics.json
-    sweep, landscape  sweep.csv; landscape.json, .npz
+    sweep, landscape  sweep.json; landscape.json, .npz
 """
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -29,7 +29,6 @@ from topicscope.store import (
     read_arrays,
     read_struct,
     read_struct_table,
-    read_table,
     table_html,
 )
 
@@ -899,7 +898,7 @@ def read_topic_words(path: Path) -> list[TopicWord]:
 
 
 class SweepRow(Struct, frozen=True, kw_only=True):
-    """A run of a sweep; one that diverged has no measures."""
+    """A row of sweep.json: a run of a sweep."""
 
     settings: dict[str, Any]
     """The settings that vary, by dotted name."""
@@ -907,53 +906,30 @@ class SweepRow(Struct, frozen=True, kw_only=True):
     seed: int
     diverged: bool
     last_step: int
-    loss: Number = None
-    validation_loss: Number = None
-    bayes_floor: Number = None
-    excess_loss: Number = None
-    """Validation loss over the Bayes floor."""
-
-    distance_to_optimum: Number = None
-    """Of W^V from the optimum of the run's own objective, where that is known, relative to it."""
-
-    excess_over_optimum: Number = None
-    share_of_optimum: Number = None
-    contrast_value: Number = None
-    contrast_embedding: Number = None
-    attention_same_word: Number = None
-    attention_same_topic: Number = None
-    attention_different_topic: Number = None
-    stage_1_end: Number = None
-    stage_1_growth: Number = None
-    two_stages: bool | None = None
-    norms: dict[str, float] = {}
-    """By part of the model."""
+    measures: dict[str, float | bool | None]
+    """By the names of the table's columns; empty if the run diverged."""
 
     train_seconds: float
     run: str
     """The run's folder, seen from the sweep's."""
 
-    def cells(self) -> dict[str, Any]:
-        """The row of the table; a setting that is a list is its JSON text."""
-        values = {name: getattr(self, name) for name in self.__struct_fields__}
-        settings, norms = values.pop("settings"), values.pop("norms")
-        end = {name: values.pop(name) for name in ("train_seconds", "run")}
-        texts = {name: json.dumps(value) if isinstance(value, list) else value for name, value in settings.items()}
-        return texts | values | {f"norm_{part}": norm for part, norm in norms.items()} | end
 
-
-def read_sweep_group(path: Path) -> list[SweepRow]:
-    """The rows of runs that were trained together."""
-    rows: list[SweepRow] = read_struct(path, list[SweepRow], SWEEP_AGAIN)
-    return rows
+def sweep_table(rows: Sequence[SweepRow]) -> list[dict[str, Any]]:
+    """The table as sweep.csv has it: the same columns in all rows; a setting that is a list is its JSON text."""
+    # Models of different kinds have different measures.
+    names = dict.fromkeys(name for row in rows for name in row.measures)
+    return [
+        {name: json.dumps(value) if isinstance(value, list) else value for name, value in row.settings.items()}
+        | {"seed": row.seed, "diverged": row.diverged, "last_step": row.last_step}
+        | {name: row.measures.get(name) for name in names}
+        | {"train_seconds": row.train_seconds, "run": row.run}
+        for row in rows
+    ]
 
 
 SWEEP_AGAIN = "run topicscope sweep again with --resume and the same --out to have it written again"
 
 
-def read_sweep_rows(path: Path) -> list[dict[str, str]]:
-    """Rows of a sweep.csv, one per run; cells as text."""
-    rows = read_table(path, ("seed",), SWEEP_AGAIN)
-    if not rows:
-        raise UnreadableError(path, "it has no row", SWEEP_AGAIN)
-    return rows
+def read_sweep(path: Path) -> list[SweepRow]:
+    """A sweep.json."""
+    return read_struct(path, list[SweepRow], SWEEP_AGAIN)

@@ -13,13 +13,13 @@ from support.helpers import ONE_HOT_UNIFORM, SMALL, overlay, start_program
 from support.small_sweeps import shared, small_sweep, untimed
 from topicscope.cli import main
 from topicscope.commands import sweep as command
-from topicscope.commands.sweep import SweepResult, sweep
+from topicscope.commands.sweep import Group, SweepResult, sweep, sweep_figure, train_group
 from topicscope.errors import InputError
 from topicscope.measure.run import read_run
 from topicscope.measure.uncertainty import student_interval
-from topicscope.records import read_sweep_rows
+from topicscope.records import read_sweep, sweep_table
 from topicscope.settings.sweep import Sweep
-from topicscope.training.sweep import Group, train_group
+from topicscope.store import read_table
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> SweepResult:
 def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the groups that are trained from now on, in this process; without figures."""
     names: list[str] = []
-    monkeypatch.setattr(command, "_draw", lambda *anything: [])
+    monkeypatch.setattr(command, "sweep_figure", lambda *anything: None)
 
     def noted(group: Group) -> bytes:
         names.append(group.name)
@@ -42,27 +42,28 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_the_table_has_a_row_a_run_and_measures_are_those_of_the_run_folders(whole: SweepResult) -> None:
-    cells = whole.cells()
+    cells = sweep_table(whole.rows)
     assert list(cells[0])[:3] == ["training.learning_rate", "data.length", "seed"]
     assert [row["data.length"] for row in cells[::3]] == ["[4, 9]", "[5, 9]"] * 2
     assert [row["seed"] for row in cells] == [0, 3, 4] * 4
-    assert [row["loss"] for row in read_sweep_rows(whole.out / "sweep.csv")] == [str(row["loss"]) for row in cells]
+    assert read_sweep(whole.out / "sweep.json") == whole.rows
+    assert [row["loss"] for row in read_table(whole.out / "sweep.csv", ("seed",), "")] == [
+        str(row["loss"]) for row in cells
+    ]
     assert [path.name for path in whole.figures] == ["sweep.png", "sweep.svg", "sweep.csv"]
     for row in whole.rows:
         run = read_run(whole.out / row.run)
         seed = run.seeds.index(row.seed)
         loss, validation_loss = (run.metrics[name][seed, -1] for name in ("loss", "validation_loss"))
-        assert (row.loss, row.validation_loss) == (loss, validation_loss)
+        assert (row.measures["loss"], row.measures["validation_loss"]) == (loss, validation_loss)
         assert run.reference is not None
-        assert row.excess_loss == pytest.approx(validation_loss - run.reference.bayes_floor.loss)
-        assert row.norms["value"] == pytest.approx(np.linalg.norm(run.weights["value"][seed]), rel=1e-6)
+        assert row.measures["excess_loss"] == pytest.approx(validation_loss - run.reference.bayes_floor.loss)
+        assert row.measures["norm_value"] == pytest.approx(np.linalg.norm(run.weights["value"][seed]), rel=1e-6)
         assert run.settings.training.learning_rate == row.settings["training.learning_rate"]
-    assert len({row.loss for row in whole.rows}) == len(whole.rows)
+    assert len({row.measures["loss"] for row in whole.rows}) == len(whole.rows)
 
 
-def test_a_sweep_of_value_matrices_draws_how_far_they_are_from_the_exact_optimum_and_no_frozen_attention(
-    tmp_path: Path,
-) -> None:
+def test_a_sweep_of_value_matrices_measures_how_far_they_are_from_the_exact_optimum(tmp_path: Path) -> None:
     settings = overlay(SMALL, {"model": ONE_HOT_UNIFORM, "training": {"loss": "squared"}})
     one = small_sweep(settings=settings, vary={"training.learning_rate": (0.003, 0.03)}, seeds=(0,))
     result = sweep(one, tmp_path / "out", workers=1)
@@ -70,15 +71,12 @@ def test_a_sweep_of_value_matrices_draws_how_far_they_are_from_the_exact_optimum
     for row in (slow, fast):
         run = read_run(result.out / row.run)
         best, value = run.theory["value_products"], run.weights["value"][0, 0]
-        assert row.distance_to_optimum == pytest.approx(np.linalg.norm(value - best) / np.linalg.norm(best), rel=1e-5)
+        distance = np.linalg.norm(value - best) / np.linalg.norm(best)
+        assert row.measures["distance_to_optimum"] == pytest.approx(distance, rel=1e-5)
     # From near zero in a few steps, the larger rate comes nearer.
-    assert slow.excess_over_optimum is not None
-    assert fast.excess_over_optimum is not None
-    assert slow.excess_over_optimum > fast.excess_over_optimum > 0
-    folder = result.out / "figures"
-    drawn = (folder / "sweep.csv").read_text()
-    assert "distance to optimum" in drawn
-    assert "attention" not in drawn
+    excess = [row.measures["excess_over_optimum"] or 0.0 for row in (slow, fast)]
+    assert excess[0] > excess[1] > 0
+    assert "distance to optimum" in (result.out / "figures" / "sweep.csv").read_text()
 
 
 def test_a_stopped_sweep_resumes_from_its_folder_alone_on_other_workers_to_the_bit(
@@ -102,7 +100,7 @@ def test_a_stopped_sweep_resumes_from_its_folder_alone_on_other_workers_to_the_b
 
 def test_groups_are_named_with_four_digits_and_told_apart_by_their_settings(tmp_path: Path) -> None:
     close = small_sweep(vary={"training.learning_rate": (0.009486832980505141, 0.009486832980505143)}, seeds=(0,))
-    work = [task for _, task in command.tasks(close, tmp_path)]
+    work = command.tasks(close, tmp_path)
     assert [task.name for task in work] == ["learning_rate 0.009487"] * 2
     assert len({task.argument.name for task in work}) == 2
 
@@ -113,21 +111,20 @@ def test_a_run_that_diverges_has_no_measures_and_does_not_keep_others_from_their
     result = sweep(wild, tmp_path / "out", workers=1)
     tame, diverged = result.rows
     assert (tame.diverged, diverged.diverged) == (False, True)
-    assert tame.loss is not None
-    assert diverged.loss is None
-    columns, others = (list(row) for row in result.cells())
+    assert tame.measures["loss"] is not None
+    assert diverged.measures == {}
+    columns, others = map(list, sweep_table(result.rows))
     assert columns == others
 
 
-def test_another_sweep_in_the_same_folder_is_refused_and_named(tmp_path: Path) -> None:
+def test_another_sweep_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     one = small_sweep(vary={"training.learning_rate": (0.1,)}, seeds=(0,))
     sweep(one, tmp_path / "out", workers=1)
     with pytest.raises(InputError, match="is not empty: choose another folder, or add --resume"):
         sweep(one, tmp_path / "out", workers=1)
-    with pytest.raises(InputError, match=r"it differs in seeds\)"):
-        sweep(small_sweep(vary=one.vary, seeds=(1,)), tmp_path / "out", resume=True)
-    with pytest.raises(InputError, match=r"it differs in [\w.]+, [\w.]+, [\w.]+, and \d+ more\)"):
-        sweep(Sweep(vary={"data.topics": (3,)}), tmp_path / "out", resume=True)
+    for other in (small_sweep(vary=one.vary, seeds=(1,)), Sweep(vary={"data.topics": (3,)})):
+        with pytest.raises(InputError, match="holds another sweep: leave"):
+            sweep(other, tmp_path / "out", resume=True)
 
 
 def test_everything_wrong_with_a_sweep_is_found_before_anything_is_trained(tmp_path: Path, trained: list[str]) -> None:
@@ -180,10 +177,10 @@ def test_bad_options_are_one_sentence_and_exit_code_2(
     places = {"OUT": str(tmp_path / "out"), "SWEEP": str(sweep_file), "NOTES": str(tmp_path / "notes")}
     for line, message in (
         ("--out OUT", "SWEEP.toml is missing"),
-        ("--out OUT --resume", "out does not exist: give the folder of a sweep"),
-        ("--out NOTES --resume", "notes holds no sweep: give the folder of a sweep"),
-        ("SWEEP --out NOTES --resume", "notes holds no sweep to resume"),
-        ("SWEEP --out NOTES", "notes is not empty and holds no sweep: choose another folder."),
+        ("--out OUT --resume", "out/sweep.toml cannot be read"),
+        ("--out NOTES --resume", "notes/sweep.toml cannot be read"),
+        ("SWEEP --out NOTES --resume", "notes is not empty and holds no sweep: give a new folder"),
+        ("SWEEP --out NOTES", "notes is not empty and holds no sweep: give a new folder"),
         ("SWEEP", "--out is missing"),
         ("SWEEP --out OUT --address auto", "add --engine ray"),
         ("SWEEP --out OUT --workers 0", "--workers = 0 is not allowed"),
@@ -198,9 +195,40 @@ def test_bad_options_are_one_sentence_and_exit_code_2(
     assert not (tmp_path / "out").exists()
 
 
-def untimed_csv(out: Path) -> list[dict[str, str]]:
-    rows = read_sweep_rows(out / "sweep.csv")
-    return [{name: cell for name, cell in row.items() if name != "train_seconds"} for row in rows]
+def table(*, rates: tuple[Any, ...] = (0.01, 0.1), topics: tuple[int, ...] = (5, 10)) -> list[dict[str, Any]]:
+    draw = np.random.default_rng(0)
+    return [
+        {"rate": rate, "topics": count, "seed": seed, "diverged": False, "excess_loss": float(draw.normal(loc=count))}
+        for rate in rates
+        for count in topics
+        for seed in range(3)
+    ]
+
+
+def test_the_figure_has_a_dot_per_run_and_the_means_in_a_colour_for_each_combination_of_other_settings() -> None:
+    rows = table()
+    figure = sweep_figure(rows, ["rate", "topics"])
+    assert figure
+    [axes] = figure.axes
+    assert axes.get_xscale() == "log"
+    dots, means = (
+        np.concatenate([line.get_ydata() for line in axes.lines if line.get_linestyle() == style])
+        for style in ("None", "-")
+    )
+    assert sorted(dots) == sorted(row["excess_loss"] for row in rows)
+    groups = [[row["excess_loss"] for row in rows[at : at + 3]] for at in (0, 6, 3, 9)]
+    assert means == pytest.approx([np.mean(group) for group in groups])
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["topics 5", "topics 10"]
+    # Words are not joined, runs that diverged are left out, and too many combinations have one colour.
+    rows = table(rates=("one", "other"), topics=(5,))
+    rows[0] |= {"diverged": True, "excess_loss": None}
+    figure = sweep_figure(rows, ["rate", "topics"])
+    assert figure
+    assert "diverged are left out" in figure.get_suptitle()
+    assert {str(line.get_linestyle()) for line in figure.axes[0].lines} == {"None"}
+    assert len(figure.axes[0].lines[0].get_xdata()) == 5  # type: ignore[arg-type]
+    assert not sweep_figure(table(topics=tuple(range(9))), ["rate", "topics"]).legends  # type: ignore[union-attr]
+    assert sweep_figure(table(), ["diverged"]) is None
 
 
 @pytest.mark.slow
@@ -223,4 +251,5 @@ def test_a_killed_sweep_ends_with_the_table_of_one_that_was_not(tmp_path: Path, 
     while main(["sweep", str(path), "--out", str(out), "--quiet", "--resume", "--workers", "1"]) != 0:
         assert time.monotonic() < end
         time.sleep(1)
-    assert untimed_csv(out) == untimed_csv(tmp_path / "whole")
+    killed, not_killed = (sweep_table(read_sweep(folder / "sweep.json")) for folder in (out, tmp_path / "whole"))
+    assert [row | {"train_seconds": 0} for row in killed] == [row | {"train_seconds": 0} for row in not_killed]

@@ -84,10 +84,10 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "[data]\ntopics = 3\nwords = 2\nlength = [4, 9]\ndocuments = 20\n"
         "[training]\nbatch = 5\nsteps = 2\nvalidation_documents = 6\n"
     )
-    (folder / "sweep.toml").write_text('base = "settings.toml"\n[vary]\ntraining.learning_rate = [0.1, 1.0]\n')
+    (folder / "sweep.toml").write_text("[vary]\ntraining.learning_rate = [0.1, 1.0]\n[settings.data]\ntopics = 3\n")
     (folder / "deep.toml").write_text("a = " + "[" * 5_000 + "]" * 5_000)
     names = ("training.learning_rate", "training.l2", "training.momentum")
-    thousand = "{ low = 0.1, high = 0.9, count = 1000 }"
+    thousand = [0.1 + number / 2_000 for number in range(1_000)]
     (folder / "grid.toml").write_text("[vary]\n" + "".join(f"{name} = {thousand}\n" for name in names))
     (folder / "seeds.toml").write_text("seeds = 1000000000\n[vary]\ntraining.learning_rate = [0.1]\n")
     assert run(["train", f"--out={folder / 'run'}", *TRAINING], folder).code == 0

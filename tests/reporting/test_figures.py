@@ -6,13 +6,10 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import pytest
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
-from topicscope.measure.uncertainty import student_interval
 from topicscope.records import Comparison, HeadComparison, ProbeRow, WordMap
 from topicscope.reporting.figures import (
     Cells,
@@ -28,7 +25,6 @@ from topicscope.reporting.figures import (
 )
 from topicscope.reporting.figures.landscape import Bounds, Surface, landscape_figure
 from topicscope.reporting.figures.probe import head_maps, over_checkpoints, ratio_table, word_maps
-from topicscope.reporting.figures.sweep import over_seeds, sweep_figure
 
 
 def drawn(figure: Figure) -> Figure:
@@ -78,7 +74,9 @@ def test_dots_stand_in_their_rows_between_named_levels() -> None:
 def test_cells_are_named_and_their_colours_have_one_scale_or_each_its_own() -> None:
     values = np.array([[1.0, np.nan], [0.0, 400.0]])
     table = Cells(values=values, rows=["a", "b"], columns=["x", "y"], title="t", texts=["1", "no", "0", "400"])
-    rows = [(row["y"], row["x"], row["value"], row["text"]) for row in table_of(cells("t", [table]))]
+    rows = [
+        (row["y"], row["x"], row["value"], row["text"]) for row in table_of(cells("t", [table], scale=(0.0, 400.0)))
+    ]
     assert rows == [("a", "x", "1", "1"), ("a", "y", "", "no"), ("b", "x", "0", "0"), ("b", "y", "400", "400")]
     shared = cells("t", [table] * 6, scale=(-1.0, 1.0), bar="name")
     # Six panels in rows of four, names once per row, and one bar.
@@ -86,13 +84,11 @@ def test_cells_are_named_and_their_colours_have_one_scale_or_each_its_own() -> N
     named = [any(label.get_text() for label in panel.get_yticklabels()) for panel in shared.axes[:6]]
     assert named == [True, False, False, False, True, False]
     assert shared.axes[0].images[0].get_clim() == (-1.0, 1.0)
-    own = cells("t", [table, Cells(values=values[:, :1] + 1, rows=["a", "b"], columns=["x"])])
-    assert [panel.images[0].get_clim() for panel in own.axes[:2]] == [(0.0, 400.0), (1.0, 2.0)]
 
 
 def test_titles_are_no_wider_than_their_panels() -> None:
     tables = [Cells(values=np.ones((2, 2)), rows="ab", columns="cd", title=f"/models/{'a' * 60}/{end}") for end in "12"]
-    figure = cells("t", tables)
+    figure = cells("t", tables, scale=(0.0, 1.0))
     figure.draw_without_rendering()
     first, second = (panel.title.get_window_extent() for panel in figure.axes[:2])
     assert first.x1 < second.x0
@@ -127,7 +123,9 @@ def test_pictures_and_the_table_are_written_side_by_side_and_the_same_each_time(
 
 
 def test_labels_of_ticks_are_typeset_and_the_table_has_plain_text(tmp_path: Path) -> None:
-    figure = cells("map", [Cells(values=np.ones((1, 2)), rows=["Adam, ε = 1e-06"], columns=["1e-06", "0.02"])])
+    figure = cells(
+        "map", [Cells(values=np.ones((1, 2)), rows=["Adam, ε = 1e-06"], columns=["1e-06", "0.02"])], scale=(0.0, 1.0)
+    )
     save_figure(figure, tmp_path / "map")
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["10⁻⁶", "0.02"]
     assert "varepsilon" in figure.axes[0].get_yticklabels()[0].get_text()
@@ -268,92 +266,3 @@ def test_the_legend_is_outside_every_panel_names_theorem_3_and_whether_the_optim
     assert not any("limit" in text for text in other)
     assert any("no optimum is attained" in text for text in other)
     assert not any("no optimum is attained" in text for text in legend_of(figure))
-
-
-# A sweep.
-
-
-def sweep(*, rates: tuple[Any, ...] = (0.01, 0.1), topics: tuple[int, ...] = (5, 10), seeds: int = 3) -> list[Any]:
-    draw = np.random.default_rng(0)
-    return [
-        {"rate": rate, "topics": count, "seed": seed, "loss": float(draw.normal(loc=count)), "empty": None}
-        for rate in rates
-        for count in topics
-        for seed in range(seeds)
-    ]
-
-
-def figure_of(rows: list[Any], *settings: str, measure: str = "loss") -> Figure:
-    found = sweep_figure(rows, settings=settings, measures=[measure])
-    assert found
-    return found
-
-
-def test_one_setting_has_a_dot_per_run_and_the_means() -> None:
-    rows = sweep(topics=(5,))
-    figure = figure_of(rows, "rate", "topics")
-    assert figure.axes[0].get_xscale() == "log"
-    found = points(figure)
-    assert sorted(float(y) for _, _, y in found[:6]) == pytest.approx(sorted(row["loss"] for row in rows))
-    means = [np.mean([row["loss"] for row in rows if row["rate"] == rate]) for rate in (0.01, 0.1)]
-    assert [float(y) for _, _, y in found[6:]] == pytest.approx(means)
-    assert sweep_figure(rows, settings=["topics"], measures=["loss"]) is None
-
-
-def test_of_three_settings_the_others_have_a_colour_each_while_they_can_be_told_apart() -> None:
-    rows = [row | {"kind": kind} for row in sweep() for kind in ("one", "other")]
-    expected = {f"topics {topics}, kind {kind}" for topics in (5, 10) for kind in ("one", "other")}
-    assert set(legend_of(figure_of(rows, "kind", "rate", "topics"))) == expected
-    many = [row | {"kind": str(kind)} for row in sweep() for kind in range(9)]
-    assert legend_of(figure_of(many, "kind", "rate", "topics")) == []
-
-
-def test_two_settings_are_a_map_of_means_with_half_of_their_interval() -> None:
-    rows = sweep()
-    panel = figure_of(rows, "rate", "topics").axes[0]
-    own = np.array([row["loss"] for row in rows if (row["rate"], row["topics"]) == (0.01, 10)])
-    expected = student_interval(own)
-    assert np.asarray(panel.images[0].get_array())[1, 0] == pytest.approx(expected.value)
-    assert panel.texts[2].get_text() == f"{expected.value:.3g}\n± {expected.high - expected.value:.2g}"
-    # The control: the standard deviation is not what is written.
-    assert f"± {own.std(ddof=1):.2g}" not in panel.texts[2].get_text()
-
-
-def test_a_cell_says_diverged_only_where_its_runs_did() -> None:
-    """A measure may be missing for other reasons: without a Bayes floor there is no loss above it."""
-    rows = [row | {"diverged": False} for row in sweep()]
-
-    def words(measure: str) -> set[str]:
-        return {text.get_text() for text in figure_of(rows, "rate", "topics", measure=measure).axes[0].texts}
-
-    assert words("empty") == {"not defined"}
-    for row in rows[6:9]:
-        row |= {"diverged": True, "loss": None}
-    assert words("empty") == {"not defined", "diverged"}
-    assert "diverged" in words("loss")
-    assert "diverged are left out" in figure_of(rows, "rate", "topics").get_suptitle()
-
-
-def test_one_wild_run_makes_the_scale_logarithmic_but_not_if_a_number_is_negative() -> None:
-    def scales(wild: float, low: float) -> tuple[str, type]:
-        rows = sweep(seeds=1)
-        for place, loss in enumerate((low, 2.0, 3.0, wild)):
-            rows[place]["loss"] = loss
-        norm = figure_of(rows, "rate", "topics").axes[0].images[0].norm
-        return figure_of(rows, "topics").axes[0].get_yscale(), type(norm)
-
-    assert scales(1.3e5, 2.0) == ("log", LogNorm)
-    assert scales(4.0, 2.0) == scales(1.3e5, -2.0) == ("linear", Normalize)
-
-
-def test_words_are_not_joined_and_files_are_named_by_what_distinguishes_them() -> None:
-    files = [f"/home/someone/topics/{name}/matrix.npy" for name in ("overlap", "disjoint")]
-    axes = figure_of(sweep(rates=tuple(files)), "rate").axes[0]
-    assert {str(line.get_linestyle()) for line in axes.lines} == {"None"}
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["overlap/matrix.npy", "disjoint/matrix.npy"]
-    assert {str(line.get_linestyle()) for line in figure_of(sweep(), "rate").axes[0].lines} == {"None", "-"}
-
-
-def test_a_measure_without_numbers_has_no_interval_and_a_single_run_an_infinite_one() -> None:
-    assert over_seeds(sweep(), "empty") is None
-    assert over_seeds(sweep()[:1], "loss").high == np.inf  # type: ignore[union-attr]

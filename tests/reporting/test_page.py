@@ -1,7 +1,6 @@
 """The page without a browser: what is in it, what it may load, and what it says of folders that hold little."""
 
 import base64
-import csv
 import hashlib
 import json
 import re
@@ -24,6 +23,7 @@ from support.page_material import (
     write_landscapes,
     write_layers,
     write_probe,
+    write_sweep,
     write_text_run,
 )
 from support.small_sweeps import small_sweep
@@ -31,7 +31,7 @@ from topicscope.commands.sweep import sweep
 from topicscope.errors import InputError
 from topicscope.measure.blocks import averages_by_class
 from topicscope.measure.run import Run, read_run, run_bytes, write_run
-from topicscope.records import Comparison, PredictedStages
+from topicscope.records import Comparison, PredictedStages, read_sweep
 from topicscope.reporting.page import page_of, write_report
 from topicscope.reporting.page import runs as page_runs
 from topicscope.reporting.page.runs import evenly, run_sections, shown_runs, take_offs, theory_run, two_stage_run
@@ -195,7 +195,7 @@ FILES = {
     "text": ("settings.toml", "run.safetensors", "passages/passages.json"),
     "landscapes": ("landscapes.json", "landscapes.npz"),
     "probe": ("probe.json", "topics.csv", "words.json", "corpus.json", "comparisons.json"),
-    "sweep": ("sweep.csv",),
+    "sweep": ("sweep.json",),
 }  # fmt: skip
 
 
@@ -269,24 +269,14 @@ def notes_of(page: str) -> list[str]:
     return re.findall(r"<li>(.*?)</li>", notes.split("</section>")[0])
 
 
-def test_a_half_finished_sweep_says_how_far_it_is_once_and_shows_its_finished_groups(
-    finished: Path, tmp_path: Path
-) -> None:
-    """Two of its four groups are finished, one of the others is half-way."""
+def test_a_sweep_that_is_not_finished_says_so_once_and_its_runs_resume_with_it(finished: Path, tmp_path: Path) -> None:
     half = tmp_path / "half"
-    shutil.copytree(finished, half, ignore=shutil.ignore_patterns("sweep.csv", "figures", "*.html"))
-    for path in sorted((half / "work").glob("*.json"))[2:]:
-        path.unlink()
-        run = half / "runs" / path.stem
-        (run / "run.safetensors").write_bytes(run_bytes(cut(read_run(run), 4), weights=False))
-    page = page_of([half]).html
-    (note,) = notes_of(page)
-    assert "2 of 4 groups of the sweep&#39;s runs are finished" in note
-    assert f"topicscope sweep --out {half} --resume" in note
-    assert "4 runs. The " in page
-    whole = page_of([finished, finished, finished.parent, half]).html
-    assert whole.count("8 runs. The ") == 1
-    assert f"Sweep: {half.parent.name}/half" in re.findall(r"<nav.*?</nav>", whole, re.DOTALL)[0]
+    shutil.copytree(finished, half, ignore=shutil.ignore_patterns("sweep.json", "figures", "*.html"))
+    run = next((half / "runs").iterdir())
+    (run / "run.safetensors").write_bytes(run_bytes(cut(read_run(run), 4), weights=False))
+    (note,) = notes_of(page_of([half]).html)
+    assert f"the sweep is not finished; topicscope sweep --out {half} --resume" in note
+    assert page_of([finished, finished, finished.parent]).html.count("8 runs. The ") == 1
     assert notes_of(page_of([finished]).html) == []
     # Its runs resume with the sweep, not alone.
     (note,) = notes_of(page_of([half / "runs"]).html)
@@ -297,27 +287,19 @@ def test_the_table_of_a_sweep_shows_four_digits_and_keeps_all_and_says_where_the
     finished: Path, tmp_path: Path
 ) -> None:
     page = page_of([finished]).html
-    with (finished / "sweep.csv").open(newline="") as file:
-        loss = next(csv.DictReader(file))["loss"]
-    assert len(loss) > 8
-    assert f'<td data-full="{loss}">{float(loss):.4g}</td>' in page
+    loss = read_sweep(finished / "sweep.json")[0].measures["loss"]
+    assert loss
+    assert f'<td data-full="{loss}">{loss:.4g}</td>' in page
     assert f"<td>{loss}</td>" not in page
     assert f"topicscope report {finished}/runs --out runs.html" in page
     assert 'data-drawing="sweep-0-image-0"' in page
-    rows = [["/far/away/one.csv", 0, 0.5, "a"], ["/far/away/two.csv", 0, 0.25, "b"], ["/far/away/two.csv", 1, 0.5, "c"]]
-    with (tmp_path / "sweep.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([["data.topic_words", "seed", "excess_over_optimum", "run"], *rows])
-    page = page_of([tmp_path]).html
-    assert "excess loss over the exact optimum is smallest at data.topic_words = two.csv: 0.375 on average" in page
-    assert '<td data-full="/far/away/one.csv">one.csv</td>' in page
-    for content, reason in (
-        (b"", "has no column seed"),
-        (b"\xff\xfe\x00", "is not UTF-8 text"),
-        (b"seed,loss\n0\n", "cannot be read"),
-    ):
-        (tmp_path / "sweep.csv").write_bytes(content)
-        (note,) = notes_of(page_of([tmp_path]).html)
-        assert f"sweep.csv {reason}" in note
+    page = page_of([write_sweep(tmp_path / "made")]).html
+    best = "data.topics = 20 and training.optimizer = adam: 0.2 on average"
+    assert f"excess loss over the Bayes floor is smallest at training.learning_rate = 0.001 and {best}" in page
+    for content, reason in ((b"", "cannot be read"), (b"\xff\xfe\x00", "cannot be read"), (b"[{}]", "cannot be read")):
+        (tmp_path / "made" / "sweep.json").write_bytes(content)
+        (note,) = notes_of(page_of([tmp_path / "made"]).html)
+        assert f"sweep.json {reason}" in note
 
 
 # Training runs.

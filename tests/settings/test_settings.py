@@ -217,7 +217,7 @@ def test_a_corpus_and_tokenizer_beside_a_toml_file_are_found_from_any_folder(
     # What is not beside the file is left as it is: it may be found from here, or on the hub. A tokenizer is a folder.
     assert loaded("other.txt", "corpus.txt") == ("other.txt", "corpus.txt")
     # Names of packages are never taken for folders.
-    assert {"corpus": SAMPLE, "tokenizer": MINILM} == PACKAGED
+    assert {"data.corpus": SAMPLE, "data.tokenizer": MINILM} == PACKAGED
     assert loaded(SAMPLE, MINILM) == (SAMPLE, MINILM)
     monkeypatch.chdir(tmp_path)
     relative = Settings(data=TextData(corpus="corpus.txt"))

@@ -15,9 +15,10 @@ from topicscope.measure.run import Run, run_bytes, write_run
 from topicscope.papers.article import article
 from topicscope.papers.claim import Claim, not_run, over_seeds, record
 from topicscope.papers.registry import paper
-from topicscope.records import ClaimRecord, Level, Reference
+from topicscope.records import ClaimRecord, Level, Reference, SweepRow
 from topicscope.reporting.figures import by_row, dots, save_figure
 from topicscope.settings import Data, Model, Part, Settings, Training
+from topicscope.settings.sweep import Sweep, dump_sweep
 from topicscope.settings.toml import dump_settings
 from topicscope.store import struct_text
 from topicscope.training.loop import train
@@ -150,10 +151,21 @@ def write_probe(folder: Path) -> Path:
 
 def write_sweep(folder: Path) -> Path:
     folder.mkdir(parents=True)
-    (folder / "sweep.csv").write_text(
-        "training.learning_rate,data.topics,training.optimizer,seed,loss,excess_loss,run\n"
-        "0.001,10,adam,0,0.9,0.3,a\n0.001,20,adam,0,0.8,0.2,b\n0.1,20,sgd,1,0.81,0.21,c\n"
-    )
+    runs = [(0.001, 10, "adam", 0, 0.9), (0.001, 20, "adam", 0, 0.8), (0.1, 20, "sgd", 1, 0.81)]
+    rows = [
+        SweepRow(
+            settings={"training.learning_rate": rate, "data.topics": topics, "training.optimizer": optimizer},
+            seed=seed,
+            diverged=False,
+            last_step=12,
+            measures={"loss": loss, "excess_loss": loss - 0.6},
+            train_seconds=1.0,
+            run=f"runs/{place}",
+        )
+        for place, (rate, topics, optimizer, seed, loss) in enumerate(runs)
+    ]
+    (folder / "sweep.toml").write_text(dump_sweep(Sweep(vary={"data.topics": [10, 20]})))
+    (folder / "sweep.json").write_bytes(struct_text(rows))
     return folder
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from support.helpers import SMALL
 from topicscope.commands.sweep import SweepResult
+from topicscope.records import sweep_table
 from topicscope.settings.sweep import Sweep
 
 VARY: dict[str, Any] = {"training.learning_rate": (0.01, 0.1), "data.length": ((4, 9), (5, 9))}
@@ -31,4 +32,7 @@ def shared(settings: dict[str, Any], vary: Iterable[str]) -> dict[str, Any]:
 
 def untimed(result: SweepResult) -> list[dict[str, Any]]:
     """Whatever the machine, a row without its times is the same."""
-    return [{name: value for name, value in row.items() if not name.endswith("_seconds")} for row in result.cells()]
+    return [
+        {name: value for name, value in row.items() if not name.endswith("_seconds")}
+        for row in sweep_table(result.rows)
+    ]

@@ -1,41 +1,49 @@
-"""``topicscope sweep``: train many settings and seeds into one folder: a table, figures and a page.
+"""``topicscope sweep``: train many settings and seeds into one folder: a table, a figure and a page.
 
 The runs of one combination that are trained together are a task (``work``). What is finished is kept in ``work/`` and
 ``runs/``: with ``resume`` the same sweep resumes, on either engine and with any number of workers, and ends with the
 same table.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
-from rich.box import SIMPLE
-from rich.table import Table
+import numpy as np
 
-from topicscope.commands.folders import holds_something, locked
+from topicscope.commands.folders import is_begun, locked
 from topicscope.commands.options import POSITIONAL, check_out_is_given, keywords, parse
+from topicscope.commands.printing import print_rows
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
-from topicscope.errors import InputError, path_of
-from topicscope.records import SweepRow
-from topicscope.reporting.rounding import readable
-from topicscope.settings import ATTENTION_PARTS
-from topicscope.settings.sweep import Point, Sweep, brief, dump_sweep, load_sweep, sweep_differences
+from topicscope.errors import DivergedError, InputError, path_of
+from topicscope.measure.run import Run, read_run
+from topicscope.measure.stages import norm_stages
+from topicscope.measure.uncertainty import student_interval
+from topicscope.records import SweepRow, sweep_table
+from topicscope.reporting.rounding import NOTHING, readable
+from topicscope.settings.sweep import Point, Sweep, dump_sweep, load_sweep
 from topicscope.settings.toml import FILE_SETTINGS, flat, to_table
-from topicscope.store import as_before_if_refused, frame_of, table_html, table_text, write_atomically
+from topicscope.store import as_before_if_refused, frame_of, struct_text, table_html, table_text, write_atomically
 from topicscope.synthetic.topics import TopicModel
-from topicscope.training.sweep import VERSION, Group, train_group
 from topicscope.work import Report, Task, check_engine, map_tasks
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from topicscope.reporting.figures import Panel
 
 DESCRIPTION = """Train many settings, each with several seeds, into one folder.
 
 SWEEP.toml says which settings vary over what (examples/sweep.toml).
 
-The folder has the runs, sweep.csv, figures and report.html.
+The folder has the runs, sweep.csv, a figure and report.html.
 
 If interrupted, a sweep resumes with --resume.
 
@@ -47,44 +55,41 @@ examples:
   topicscope sweep SWEEP.toml --out /shared/sweep --engine ray --address auto
 """
 
-# Measures that are drawn; those that say nothing in a sweep are left out.
+# Raised when training or a measure changes, so that what an older version finished is computed again.
+VERSION = 2
+
+# Measures that are drawn if they differ between runs.
 DRAWN = (
     "validation_loss", "excess_loss", "distance_to_optimum", "excess_over_optimum",
     "contrast_value", "contrast_embedding", "attention_same_topic",
 )  # fmt: skip
 
-# How many differences between two sweeps are named; of the others only the number is given.
-MOST_NAMES = 3
+# More curves than this in a panel cannot be distinguished, nor more ticks.
+MOST_CURVES = 6
 
-# Measures in the table on the terminal, and the most combinations that it has.
+# Numbers on an axis that differ by this factor get a logarithmic scale.
+FAR_APART = {"x": 8, "y": 100}
+
+# Measures in the table on the terminal, and the most rows that it has.
 PRINTED = ("loss", "validation_loss", "excess_over_optimum", "contrast_value")
 MOST_ROWS = 20
-
-Work = tuple[Point, Task[Group]]
 
 
 @dataclass(frozen=True)
 class SweepResult:
-    """The table's rows, and the figures."""
+    """The rows of the table, and the files of its figure."""
 
     out: Path
     rows: list[SweepRow]
     figures: list[Path]
 
-    def cells(self) -> list[dict[str, Any]]:
-        """The table as sweep.csv has it: models of different kinds have different parts, but rows the same columns."""
-        rows = [row.cells() for row in self.rows]
-        names = dict.fromkeys(name for row in rows for name in row)
-        columns = [name for name in names if name not in ("train_seconds", "run")] + ["train_seconds", "run"]
-        return [{name: row.get(name) for name in columns} for row in rows]
-
     def to_frame(self) -> Any:
         """The table as a pandas DataFrame."""
-        return frame_of(self.cells())
+        return frame_of(sweep_table(self.rows))
 
     def _repr_html_(self) -> str:
         shown = [*self.rows[0].settings, "seed", *PRINTED]
-        cells = [[row[name] for name in shown] for row in self.cells()[:MOST_ROWS]]
+        cells = [[row.get(name) for name in shown] for row in sweep_table(self.rows)[:MOST_ROWS]]
         return table_html(shown, cells, f"{len(self.rows)} runs of the sweep in {self.out}")
 
 
@@ -98,10 +103,11 @@ def sweep(
     address: str | None = None,
     report: Report | None = None,
 ) -> SweepResult:
-    """Train every combination with every seed into ``out``, and write sweep.csv, figures and a page.
+    """Train every combination with every seed into ``out``, and write sweep.csv, a figure and a page.
 
     ``workers``, ``engine`` and ``address`` are those of ``work.completed``; the table depends on none of them.
     """
+    from topicscope.reporting.figures import save_figure
     from topicscope.reporting.page import write_report
 
     asked = sweep if isinstance(sweep, Sweep) else load_sweep(path_of(sweep, "sweep"))
@@ -113,94 +119,212 @@ def sweep(
     with as_before_if_refused(out, locked(out), lambda: any((out / "work").glob("[!.]*"))):
         if not holds_sweep(asked, out, resume=resume):
             write_atomically(out / "sweep.toml", dump_sweep(asked))
-        # The longest come first, so that no worker is left with a long one at the end.
-        order = sorted(range(len(work)), key=lambda place: -_cost(work[place]))
-        longest_first = [work[place][1] for place in order]
         options = {"workers": workers, "engine": engine, "address": address, "report": report}
-        contents = map_tasks(train_group, longest_first, out / "work", **options)
-        by_place = dict(zip(order, contents, strict=True))
-        rows = [row for place in sorted(by_place) for row in msgspec.json.decode(by_place[place], type=list[SweepRow])]
-        result = SweepResult(out, rows, [])
-        write_atomically(out / "sweep.csv", table_text(result.cells()))
-        result = dataclasses.replace(result, figures=_draw(asked, result))
+        contents = map_tasks(train_group, work, out / "work", **options)
+        rows = [row for content in contents for row in msgspec.json.decode(content, type=list[SweepRow])]
+        table = sweep_table(rows)
+        write_atomically(out / "sweep.json", struct_text(rows))
+        write_atomically(out / "sweep.csv", table_text(table))
+        (out / "figures").mkdir(exist_ok=True)
+        figure = sweep_figure(table, list(asked.vary))
+        figures = save_figure(figure, out / "figures" / "sweep") if figure else []
         write_report([out], out / "report.html")
-        return result
+        return SweepResult(out, rows, figures)
 
 
-def tasks(sweep: Sweep, out: Path) -> list[Work]:
-    """All work, in the order of the combinations and, within one, of the seeds; errors in any of them are found."""
+def holds_sweep(sweep: Sweep, out: Path, *, resume: bool) -> bool:
+    """Whether the folder holds this sweep already; refuse one that holds anything else, or needs ``resume``."""
+    if not is_begun(out, "sweep.toml", what="sweep", command="sweep"):
+        return False
+    if not resume:
+        raise InputError(f"--out {out} is not empty: choose another folder, or add --resume to resume the sweep in it.")
+    there = load_sweep(out / "sweep.toml")
+    if (sweep.points(), sweep.groups()) != (there.points(), there.groups()):
+        raise InputError(
+            f"--out {out} holds another sweep: leave SWEEP.toml out to resume it, or choose another --out."
+        )
+    return True
+
+
+# The work: training a group of runs, and measuring each.
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one combination that are trained in one tensor."""
+
+    point: Point
+    seeds: tuple[int, ...]
+    sweep: Path
+    """The sweep's folder."""
+
+    name: str
+    """The group's folder in ``runs``."""
+
+
+def tasks(sweep: Sweep, out: Path) -> list[Task[Group]]:
+    """A task for each group, in the order of the combinations and their seeds; what is wrong with any is refused."""
     points = sweep.points()
     for point in points:
         point.settings.check_vocabulary(TopicModel.from_settings(point.settings.documents).vocabulary)
-    return [(point, _task(point, seeds, out)) for point in points for seeds in sweep.groups()]
+    return [_task(point, seeds, out) for point in points for seeds in sweep.groups()]
 
 
 def _task(point: Point, seeds: tuple[int, ...], out: Path) -> Task[Group]:
     # Threads are part of the settings: left open, they would depend on the machine.
     training = dataclasses.replace(point.settings.training, threads=point.settings.training.threads or 1)
-    settings = dataclasses.replace(point.settings, training=training)
-    name = " ".join(f"{name.rpartition('.')[2]} {brief(value)}" for name, value in point.values.items())
+    point = Point(point.values, dataclasses.replace(point.settings, training=training))
+    label = " ".join(f"{name.rpartition('.')[2]} {_brief(value)}" for name, value in point.values.items())
     # Settings by name, the files that they name by their content; seeds are separate.
-    table = flat(to_table(settings)) | {"seed": None}
-    for setting in FILE_SETTINGS:
-        if table[setting]:
-            table[setting] = _digest(setting, Path(table[setting]))
-    group = Group(point.values, settings, seeds, out, "")
-    task = Task(name, {"version": VERSION, "settings": table, "seeds": list(seeds)}, group)
-    return dataclasses.replace(task, argument=dataclasses.replace(group, name=task.path(out).stem))
+    settings = flat(to_table(point.settings)) | {"seed": None}
+    for name in FILE_SETTINGS:
+        if path := settings[name]:
+            try:
+                settings[name] = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+            except OSError as error:
+                raise InputError(f"{name} = {path} cannot be read ({error.strerror}): give an existing file.") from None
+    key = {"version": VERSION, "settings": settings, "seeds": list(seeds)}
+    name = Task(label, key, None).path(out).stem
+    return Task(label, key, Group(point, seeds, out, name))
 
 
-def _digest(setting: str, path: Path) -> str:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise InputError(f"{setting} = {path} cannot be read ({error.strerror}): give an existing file.") from None
+def train_group(group: Group) -> bytes:
+    """Train the seeds, from their last checkpoint if they were begun before; the table's rows, as JSON."""
+    from topicscope.training.loop import Watching, train
+
+    folder, began = Path("runs", group.name), time.perf_counter()
+    with contextlib.suppress(DivergedError):
+        watching = Watching(interruptible=False)
+        train(group.point.settings, group.sweep / folder, seeds=group.seeds, resume=True, watching=watching)
+    seconds, run = (time.perf_counter() - began) / len(group.seeds), read_run(group.sweep / folder)
+    rows = [
+        _row(run, place, settings=dict(group.point.values), seed=seed, train_seconds=seconds, run=str(folder))
+        for place, seed in enumerate(group.seeds)
+    ]
+    return struct_text(rows)
 
 
-def _cost(work: Work) -> float:
-    """About how much work a group is: multiply-adds of all steps of all runs."""
-    from topicscope.training.machine import step_size
-
-    settings = work[0].settings
-    return float(step_size(settings)) * settings.training.steps * len(work[1].argument.seeds)
-
-
-def holds_sweep(sweep: Sweep, out: Path, *, resume: bool) -> bool:
-    """Whether the folder holds this sweep already; refuse one that holds anything else, or needs ``resume``."""
-    path = out / "sweep.toml"
-    if not holds_something(out):
-        return False
-    if not path.exists():
-        raise InputError(
-            f"--out {out} holds no sweep to resume: give the folder of a sweep."
-            if resume
-            else f"--out {out} is not empty and holds no sweep: choose another folder."
-        )
-    if not resume:
-        raise InputError(f"--out {out} is not empty: choose another folder, or add --resume to resume the sweep in it.")
-    if different := sweep_differences(sweep, load_sweep(path)):
-        more = [f"and {len(different) - MOST_NAMES} more"] if len(different) > MOST_NAMES else []
-        named = ", ".join([*different[:MOST_NAMES], *more])
-        raise InputError(
-            f"--out {out} holds another sweep (it differs in {named}): leave SWEEP.toml out to resume it, or choose "
-            "another --out."
-        )
-    return True
+def _row(trained: Run, place: int, **known: Any) -> SweepRow:
+    """The row of the run's seed at this place; without measures if it did not finish."""
+    metrics = {name: values[place] for name, values in trained.metrics.items()}
+    recorded = np.flatnonzero(np.isfinite(metrics["loss"]))
+    last = int(trained.steps[recorded[-1]]) if len(recorded) else 0
+    finished = last == trained.settings.training.steps
+    measures = _measures(trained, metrics, place) if finished else {}
+    return SweepRow(diverged=not finished, last_step=last, measures=measures, **known)
 
 
-def _draw(sweep: Sweep, result: SweepResult) -> list[Path]:
-    """The figure of the measures that have several numbers."""
-    from topicscope.reporting.figures import save_figure
-    from topicscope.reporting.figures.sweep import sweep_figure
+def _measures(run: Run, metrics: Mapping[str, np.ndarray], place: int) -> dict[str, float | bool | None]:
+    """The final numbers of one seed."""
+    from topicscope.training.reference import optimum_measures
 
-    # Attention that is not trained is what it was at the start.
-    frozen = not any(ATTENTION_PARTS & set(point.settings.model.trained_parts) for point in sweep.points())
-    usual = [name for name in DRAWN if not (frozen and name.startswith("attention_"))]
-    rows = result.cells()
-    measures = [name for name in usual if len({row[name] for row in rows} - {None}) > 1]
-    figure = sweep_figure(rows, settings=list(sweep.vary), measures=measures)
-    (result.out / "figures").mkdir(exist_ok=True)
-    return save_figure(figure, result.out / "figures" / "sweep") if figure else []
+    norms = {name[5:]: np.linalg.norm(values, axis=1) for name, values in metrics.items() if name.startswith("norm/")}
+    stages = norm_stages(run.steps, *(norms[name] for name in ("key", "query", "value")))
+    final = {name: float(np.mean(values[-1])) for name, values in metrics.items()}
+    held_out = final.get("validation_loss")
+    floor = run.reference.bayes_floor.loss if run.reference else None
+    attention: dict[str, float | None] = {}
+    if len(run.frame_steps) and run.frame_steps[-1] == run.settings.training.steps:
+        # By class of word pairs, averaged over layers and heads.
+        classes = ("same_word", "same_topic", "different_topic")
+        averages = run.frames["attention"][place, -1].reshape(len(classes), -1).mean(axis=1).tolist()
+        attention = {f"attention_{name}": average for name, average in zip(classes, averages, strict=True)}
+    return {
+        "loss": final["loss"],
+        "validation_loss": held_out,
+        "bayes_floor": floor,
+        "excess_loss": None if floor is None or held_out is None else held_out - floor,
+        **optimum_measures(run.settings, run.weights["value"][place]),
+        "contrast_value": final.get("contrast/value"),
+        "contrast_embedding": final.get("contrast/embedding"),
+        **attention,
+        "stage_1_end": stages.end,
+        "stage_1_growth": stages.growth,
+        "two_stages": stages.two,
+        **{f"norm_{name}": float(norm[-1]) for name, norm in norms.items()},
+    }
+
+
+# What is shown: a figure, and a table on the terminal.
+
+
+def sweep_figure(rows: Sequence[Mapping[str, Any]], settings: Sequence[str]) -> "Figure | None":
+    """A panel for each measure that differs between runs; None if there is none, or nothing varied."""
+    from topicscope.reporting.figures import curves
+
+    varied = [name for name in settings if len({row[name] for row in rows}) > 1]
+    measures = [name for name in DRAWN if len({row.get(name) for row in rows} - {None}) > 1]
+    if not (varied and measures):
+        return None
+    # Numbers go across, if there are any.
+    across, *others = sorted(varied, key=lambda name: isinstance(rows[0][name], str))
+    fewer = "; runs that diverged are left out" if any(row["diverged"] for row in rows) else ""
+    panels = [_panel([row for row in rows if row[name] is not None], across, others, name) for name in measures]
+    return curves(f"a dot per run, and means{fewer}", panels)
+
+
+def _panel(rows: Sequence[Mapping[str, Any]], across: str, others: Sequence[str], measure: str) -> "Panel":
+    """A measure against one setting: dots, and means in a colour for each combination of the other settings."""
+    from topicscope.reporting.figures import Panel, Series
+    from topicscope.reporting.palette import PALETTE
+
+    values = list(dict.fromkeys(row[across] for row in rows))
+    words = any(isinstance(value, str) for value in values)
+    places = {value: float(place) if words else float(value) for place, value in enumerate(values)}
+    kinds = list(dict.fromkeys(tuple(row[name] for name in others) for row in rows))
+    if len(kinds) > MOST_CURVES:
+        others, kinds = (), [()]
+    series = []
+    for kind, colour in zip(kinds, PALETTE, strict=False):
+        own = [row for row in rows if tuple(row[name] for name in others) == kind]
+        dots = {"marker": "o", "linestyle": "none", "markersize": 4, "alpha": 0.6}
+        x, y = [places[row[across]] for row in own], [row[measure] for row in own]
+        series.append(Series(x=x, y=y, colour=colour, style=dots))
+        means = {at: np.mean([row[measure] for row in own if places[row[across]] == at]) for at in sorted(set(x))}
+        # Words have no distance, so nothing joins them.
+        style = {"marker": "_", "markersize": 16, "linestyle": "none"} if words else {"linewidth": 1.2}
+        label = ", ".join(f"{name.rpartition('.')[2]} {_brief(at)}" for name, at in zip(others, kind, strict=True))
+        series.append(Series(x=list(means), y=list(means.values()), label=label, colour=colour, style=style))
+    # One wild run would hide the others.
+    scales = {"x": [] if words else list(places.values()), "y": [row[measure] for row in rows]}
+    log = "".join(side for side, own in scales.items() if own and 0 < min(own) <= max(own) / FAR_APART[side])
+    ticks = {at: _brief(value) for value, at in places.items()} if words or len(values) <= MOST_CURVES else {}
+    return Panel(series=series, x=across, y=measure.replace("_", " "), log=log, ticks=ticks)
+
+
+def _print_result(result: SweepResult) -> None:
+    """A row for each combination: means over its seeds."""
+    rows, settings = sweep_table(result.rows), list(result.rows[0].settings)
+    seeds = len({row["seed"] for row in rows})
+    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in settings), []).append(row)
+    means = "" if seeds == 1 else f", mean ± half of the 95 % interval over {seeds} seeds"
+    console().print(f"{len(rows)} runs: {len(groups)} combinations{means}")
+    printed = [name for name in PRINTED if any(row.get(name) is not None for row in rows)]
+    lines = [[*map(_brief, values), *(_mean(group, name) for name in printed)] for values, group in groups.items()]
+    # With spaces a narrow terminal breaks a heading instead of cutting it.
+    print_rows(lines[:MOST_ROWS], [name.rpartition(".")[2].replace("_", " ") for name in (*settings, *printed)])
+    if len(groups) > MOST_ROWS:
+        console().print(f"… and {len(groups) - MOST_ROWS} more combinations.")
+    if diverged := sum(row.diverged for row in result.rows):
+        console().print(f"{diverged} of the runs diverged: they have no measures.")
+    console().print(f"{result.out / 'sweep.csv'}: all columns; {len(result.figures)} figure files beside it.")
+    console().print(f"{result.out / 'report.html'}: open it in any browser.", soft_wrap=True)
+
+
+def _mean(rows: Sequence[Mapping[str, Any]], measure: str) -> str:
+    numbers = np.array([row[measure] for row in rows if row[measure] is not None])
+    if not len(numbers):
+        return NOTHING
+    interval = student_interval(numbers)
+    half = interval.high - interval.value
+    return readable(interval.value) + (f" ± {readable(half, 1)}" if math.isfinite(half) else "")
+
+
+def _brief(value: Any) -> str:
+    """A setting's value for people, with four digits; a table has them all."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,75 +365,28 @@ def main(words: list[str]) -> None:
     options = parse(Options, words, command="sweep", description=DESCRIPTION)
     log_to_terminal(quiet=True)
     check_engine(options.engine, address=options.address, workers=options.workers)
-    asked = load_sweep(options.sweep or _stored(options))
+    if not options.sweep and not options.resume:
+        raise InputError("SWEEP.toml is missing: give a sweep, or --resume with the --out of one that was begun.")
+    asked = load_sweep(options.sweep or options.out / "sweep.toml")
     if options.dry_run:
         _print_count(asked, options)
         return
     with progress_bar("training", quiet=options.quiet) as report:
         result = sweep(asked, **keywords(options, without=("dry_run", "sweep")), report=report)
     if options.json:
-        print_json(result.cells())
+        print_json(sweep_table(result.rows))
     elif not options.quiet:
         _print_result(result)
-
-
-def _stored(options: Options) -> Path:
-    """The sweep in --out."""
-    if not options.resume:
-        raise InputError("SWEEP.toml is missing: give a sweep, or --resume with the --out of one that was begun.")
-    stored = options.out / "sweep.toml"
-    if not stored.exists():
-        what = "holds no sweep" if options.out.exists() else "does not exist"
-        raise InputError(
-            f"--out {options.out} {what}: give the folder of a sweep that was begun, or SWEEP.toml to begin one."
-        )
-    return stored
 
 
 def _print_count(asked: Sweep, options: Options) -> None:
     out = options.out.resolve()
     holds_sweep(asked, out, resume=options.resume)
-    work = tasks(asked, out)
-    points, done = len(asked.points()), sum(task.path(out / "work").exists() for _, task in work)
+    work, points = tasks(asked, out), len(asked.points())
+    done = sum(task.path(out / "work").exists() for task in work)
     count = {"combinations": points, "runs": points * len(asked.seeds), "groups": len(work), "finished": done}
     if options.json:
         print_json(count)
     else:
         finished = f", {done} of them finished" if done else ""
         console().print(f"{count['runs']} runs: {points} combinations, trained in {len(work)} groups{finished}.")
-
-
-def _print_result(result: SweepResult) -> None:
-    """One row per combination: means over its seeds."""
-    rows = result.cells()
-    settings = list(result.rows[0].settings)
-    by_combination: dict[tuple[object, ...], list[dict[str, Any]]] = {}
-    for row in rows:
-        by_combination.setdefault(tuple(row[name] for name in settings), []).append(row)
-    seeds = len({row["seed"] for row in rows})
-    means = "" if seeds == 1 else f", mean ± half of the 95 % interval over {seeds} seeds"
-    console().print(f"{len(rows)} runs: {len(by_combination)} combinations{means}")
-    table = Table(box=SIMPLE)
-    printed = [name for name in PRINTED if any(row[name] is not None for row in rows)]
-    for name in [*settings, *printed]:
-        # With spaces a narrow terminal breaks the heading instead of cutting it.
-        table.add_column(name.rpartition(".")[2].replace("_", " "), justify="right")
-    for values, group in list(by_combination.items())[:MOST_ROWS]:
-        table.add_row(*map(brief, values), *(_printed_cell(group, name) for name in printed))
-    console().print(table)
-    if len(by_combination) > MOST_ROWS:
-        console().print(f"… and {len(by_combination) - MOST_ROWS} more combinations.")
-    if diverged := sum(row.diverged for row in result.rows):
-        console().print(f"{diverged} of the runs diverged: they have no measures.")
-    console().print(f"{result.out / 'sweep.csv'}: all columns; {len(result.figures)} figure files beside it.")
-    console().print(f"{result.out / 'report.html'}: open it in any browser.", soft_wrap=True)
-
-
-def _printed_cell(rows: Sequence[dict[str, Any]], measure: str) -> str:
-    from topicscope.reporting.figures.sweep import over_seeds
-
-    interval = over_seeds(rows, measure)
-    if interval is None:
-        return "–"
-    half = interval.high - interval.value
-    return readable(interval.value) + (f" ± {readable(half, 1)}" if math.isfinite(half) else "")

@@ -18,7 +18,7 @@ Table = dict[str, Any]
 # Settings that name a file; in a TOML file they are relative to its folder.
 FILE_SETTINGS = ("data.topic_words", *(f"model.{part}.file" for part in PARTS))
 # Settings that may name a file or a folder, and the name that always means what comes with a package.
-PACKAGED = {"corpus": "wiki-sample", "tokenizer": "minilm"}
+PACKAGED = {"data.corpus": "wiki-sample", "data.tokenizer": "minilm"}
 
 
 def load_settings(path: Path | str) -> Settings:
@@ -41,18 +41,23 @@ def read_table(path: Path) -> Table:
     return read_toml(path, "give the path of a TOML file with settings")
 
 
-def with_files_relative_to(folder: Path, table: Table) -> Table:
-    """The same settings, with the files that they name looked up in this folder."""
-    named = {name: value for name, value in flat(table).items() if isinstance(value, str) and value}
-    found = {name: str(folder / value) for name, value in named.items() if name in FILE_SETTINGS}
-    for setting, packaged in PACKAGED.items():
-        # Others are left as they are: a name may belong to the Hugging Face Hub.
-        if (name := named.get(f"data.{setting}", packaged)) != packaged:
-            path = folder / expanded(name)
-            if path.is_dir() or (setting == "corpus" and path.is_file()):
+def with_files_relative_to(folder: Path, table: Mapping[str, Any]) -> Table:
+    """The same settings, with the files that they name, or lists of files, looked up in this folder."""
+
+    def resolved(name: str, value: Any) -> Any:
+        if isinstance(value, list):
+            return [resolved(name, item) for item in value]
+        if isinstance(value, str) and value and name in FILE_SETTINGS:
+            return str(folder / value)
+        if isinstance(value, str) and value not in ("", PACKAGED.get(name, value)):
+            # Others are left as they are: a name may belong to the Hugging Face Hub.
+            path = folder / expanded(value)
+            if path.is_dir() or (name == "data.corpus" and path.is_file()):
                 # Links are not followed: what they are called tells the format.
-                found[f"data.{setting}"] = os.path.abspath(path)  # noqa: PTH100
-    return overlay(table, nested(found))
+                return os.path.abspath(path)  # noqa: PTH100
+        return value
+
+    return nested({name: resolved(name, value) for name, value in flat(table).items()})
 
 
 def with_absolute_paths(settings: Settings) -> Settings:

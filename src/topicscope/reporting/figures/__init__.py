@@ -17,7 +17,7 @@ from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.collections import LineCollection
-from matplotlib.colors import Colormap, LogNorm, Normalize
+from matplotlib.colors import Colormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
@@ -38,9 +38,6 @@ COLUMNS, MOST_NAMED = 4, 12
 
 # Shades of a heat map, white in their middle.
 SHADES = 65
-
-# Positive numbers that differ by more than this factor get a logarithmic scale: one wild run would hide the others.
-LARGEST_RATIO = 100
 
 
 Numbers = Sequence[int | float] | Real[np.ndarray, " x"]
@@ -226,14 +223,14 @@ def cells(
     *,
     x: str = "",
     y: str = "",
-    scale: tuple[float, float] | None = None,
+    scale: tuple[float, float],
     colours: str = DIVERGING,
     bar: str = "",
     cell: tuple[float, float] = (0.36, 0.36),
 ) -> Figure:
-    """Tables side by side, four in a row: with a ``scale``, one for all; else each has its own, and its own bar.
+    """Tables side by side, four in a row, on one ``scale``; ``bar`` names it, and without a name it has no bar.
 
-    ``bar`` names the scale; without it, a common scale has no bar. ``cell`` is the size of one, in inches.
+    ``cell`` is the size of one, in inches.
     """
     rows, columns = -(-len(tables) // COLUMNS), min(len(tables), COLUMNS)
     # A panel is at least as wide as its title, and at least as high as two rows.
@@ -244,9 +241,8 @@ def cells(
     figure, axes = panels(title, size, rows, columns, lines=None, gridspec_kw=ratios)
     for spare in axes.flat[len(tables) :]:
         spare.remove()
-    shown = axes.flat[: len(tables)].tolist()
+    shown, norm = axes.flat[: len(tables)].tolist(), Normalize(*scale)
     for place, (panel, table) in enumerate(zip(shown, tables, strict=True)):
-        norm = Normalize(*scale) if scale else _own_scale(table.values)
         image = panel.imshow(table.values, cmap=colours, norm=norm, aspect="auto", interpolation="nearest")
         panel.set_facecolor("0.93")
         for text, (row, column) in zip(table.texts, np.ndindex(table.values.shape), strict=False):
@@ -265,26 +261,12 @@ def cells(
         panel.set_title(folded(table.title, wide[place % COLUMNS]), fontsize=9)
         panel.set_xlabel(x)
         panel.set_ylabel("" if again else y)
-        if not scale:
-            figure.colorbar(image, ax=panel, shrink=0.8)
-    if scale and bar:
+    if bar:
         beyond = any((np.abs(each.values[np.isfinite(each.values)]) > 1.001 * scale[1]).any() for each in tables)
         ends = "both" if beyond else "neither"
         drawn = figure.colorbar(image, ax=shown, shrink=0.9, aspect=20 * rows, extend=ends)
         drawn.set_label(bar, fontsize=8)
     return figure
-
-
-def _own_scale(values: Float[np.ndarray, "row column"]) -> Normalize:
-    """From the least to the largest, by factors where they are far apart."""
-    finite = values[np.isfinite(values)]
-    ends = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
-    return (LogNorm if spans_decades(finite) else Normalize)(*ends)
-
-
-def spans_decades(numbers: Numbers) -> bool:
-    """Whether numbers are all above 0 and too far apart for a linear scale."""
-    return bool(len(numbers) and min(numbers) > 0 and max(numbers) / min(numbers) > LARGEST_RATIO)
 
 
 def _ink(colours: Colormap, norm: Normalize, value: float) -> str:

@@ -33,7 +33,6 @@ MARKS = {
     "landscapes.npz": "landscapes",
     "probe.json": "probes",
     "sweep.toml": "sweeps",
-    "sweep.csv": "sweeps",
 }
 
 # Larger drawings, with thousands of marks, would fill the page and stay in the folder.

@@ -1,6 +1,5 @@
 """Probes, sweeps and landscapes on a page: tables, drawings, and what the page's script needs of them."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,15 +12,16 @@ from topicscope.records import (
     LandscapeGrid,
     PairedRow,
     ProbeRow,
+    SweepRow,
     TopicWord,
     read_corpora,
     read_landscape,
     read_landscapes,
     read_paired,
     read_probe,
-    read_sweep_group,
-    read_sweep_rows,
+    read_sweep,
     read_topic_words,
+    sweep_table,
 )
 from topicscope.reporting.answer import (
     MEASURES,
@@ -37,7 +37,6 @@ from topicscope.reporting.answer import (
 from topicscope.reporting.page.runs import evenly
 from topicscope.reporting.page.store import Found
 from topicscope.reporting.rounding import NOTHING, comparison_text, is_significant, readable, with_interval
-from topicscope.settings.sweep import labels, load_sweep
 from topicscope.store import Row
 
 # Drawings of a probe by the beginnings of their names, in the order of the page; the first three answer its question.
@@ -144,71 +143,46 @@ def _topics(rows: Sequence[TopicWord]) -> tuple[list[tuple[str, str]], str]:
 
 
 def sweep_section(folder: Path, number: int, found: Found) -> Row | None:
-    """The sweep in a folder; None, with a note, if no run is finished."""
-    rows = _sweep_rows(folder, found)
+    """The sweep in a folder; None, with a note, if it is not finished."""
+    if not (folder / "sweep.json").exists():
+        again = f"topicscope sweep --out {folder} --resume resumes it"
+        found.notes.append(f"{folder}: the sweep is not finished; {again}.")
+    rows = found.read(read_sweep, folder / "sweep.json")
     if not rows:
         return None
-    names = [name for name in rows[0] if len({row[name] for row in rows}) > 1]
-    # Files by the parts of their paths that distinguish them; the table's CSV has whole paths.
-    paths = [name for name in names if any("/" in row[name] for row in rows) and name != "run"]
-    shown = {name: labels(list(dict.fromkeys(row[name] for row in rows))) for name in paths}
-    cells = [{name: shown[name][row[name]] if name in shown else _brief(row[name]) for name in names} for row in rows]
+    table = sweep_table(rows)
+    names = [name for name in table[0] if len({row[name] for row in table}) > 1]
     return {
         "anchor": f"sweep-{number}",
         "folder": str(folder),
         "names": names,
-        "rows": [
-            {name: (row[name], text) for name, text in cell.items()}
-            for row, cell in zip(rows[:MOST_ROWS], cells, strict=False)
-        ],
-        "said": f"{len(rows)} runs. {_best(rows, cells)}".strip(),
+        # Each cell in full, and as it is shown.
+        "rows": [{name: (str(row[name]), _brief(row[name])) for name in names} for row in table[:MOST_ROWS]],
+        "said": f"{len(rows)} runs. {_best(rows)}".strip(),
         # Whether the runs themselves are there, for a separate page.
         "has_runs": (folder / "runs").is_dir(),
         "images": found.images(sorted((folder / "figures").glob("sweep.svg")), f"sweep-{number}"),
     }
 
 
-def _sweep_rows(folder: Path, found: Found) -> list[dict[str, str]]:
-    """A row per run, as far as they are finished, with a note if not all are."""
-    if (folder / "sweep.csv").exists():
-        return found.read(read_sweep_rows, folder / "sweep.csv") or []
-    sweep = found.read(load_sweep, folder / "sweep.toml")
-    groups = [rows for path in sorted((folder / "work").glob("*.json")) if (rows := found.read(read_sweep_group, path))]
-    total = f" of {len(sweep.points()) * len(sweep.groups())}" if sweep else ""
-    again = f"topicscope sweep --out {folder} --resume resumes it."
-    found.notes.append(f"{folder}: {len(groups)}{total} groups of the sweep's runs are finished; {again}")
-    cells = [row.cells() for group in groups for row in group]
-    # Models of different kinds have different parts. Cells are in the form of a finished sweep's table.
-    names = dict.fromkeys(name for row in cells for name in row)
-    return [{name: "" if row.get(name) is None else str(row[name]) for name in names} for row in cells]
-
-
-def _best(rows: Sequence[dict[str, str]], cells: Sequence[dict[str, str]]) -> str:
+def _best(rows: Sequence[SweepRow]) -> str:
     """Where the measure that people sweep for is smallest, averaged over seeds; empty without it or with one place."""
-    measure = next((name for name in SWEPT_FOR if name in rows[0] and len({row[name] for row in rows}) > 1), None)
-    groups: dict[str, list[float]] = {}
-    for row, cell in zip(rows, cells, strict=True):
-        if measure and math.isfinite(value := _number(row[measure])):
-            settings = " and ".join(f"{name} = {text}" for name, text in cell.items() if "." in name)
-            groups.setdefault(settings, []).append(value)
-    if measure is None or len(groups) < 2:
-        return ""
-    means = {settings: sum(values) / len(values) for settings, values in groups.items()}
-    where = min(means, key=lambda settings: means[settings])
-    return f"The {SWEPT_FOR[measure]} is smallest at {where}: {readable(means[where])} on average over seeds."
+    for measure, words in SWEPT_FOR.items():
+        groups: dict[str, list[float]] = {}
+        for row in rows:
+            if (value := row.measures.get(measure)) is not None:
+                settings = " and ".join(f"{name} = {_brief(setting)}" for name, setting in row.settings.items())
+                groups.setdefault(settings, []).append(value)
+        if len(groups) > 1:
+            means = {settings: sum(values) / len(values) for settings, values in groups.items()}
+            where = min(means, key=lambda settings: means[settings])
+            return f"The {words} is smallest at {where}: {readable(means[where])} on average over seeds."
+    return ""
 
 
-def _brief(text: str) -> str:
+def _brief(value: Any) -> str:
     """A number with a fraction to four digits; all else as it is."""
-    value = _number(text)
-    return readable(value) if math.isfinite(value) and not value.is_integer() else text
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
+    return "" if value is None else readable(value) if isinstance(value, float) else str(value)
 
 
 def landscape_sections(found: Found) -> list[Row]:
