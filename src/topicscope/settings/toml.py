@@ -105,7 +105,7 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Table:
     """Nested dictionaries as one, by dotted names."""
     values: Table = {}
     for key, value in table.items():
-        values |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+        values |= flat(value, f"{prefix}{key}.") if value and isinstance(value, dict) else {prefix + key: value}
     return values
 
 
