@@ -10,7 +10,7 @@ import pytest
 
 from topicscope.cli import main
 from topicscope.commands.landscape import landscape
-from topicscope.theory import grid as grids
+from topicscope.theory import summary
 from topicscope.theory.landscape import minimise
 from topicscope.theory.setting import TheorySetting
 
@@ -92,7 +92,7 @@ def test_settings_at_the_edge_are_drawn_and_every_null_has_its_reason(line: str,
 def test_an_optimum_that_is_not_attained_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for attained in (True, False):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(grids, "minimise", lambda *a, at=attained: replace(minimise(*a), attained=at))
+            patch.setattr(summary, "minimise", lambda *a, at=attained: replace(minimise(*a), attained=at))
             assert main(["landscape", "--points", "5", "--out", str(tmp_path / str(attained))]) == 0
         assert ("not attained" in capsys.readouterr().out) is not attained
 
@@ -111,8 +111,8 @@ def test_a_landscape_is_a_table_of_its_grid_and_shows_its_optimum() -> None:
 def test_finite_documents_have_a_panel_a_grid_and_optima_with_intervals(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grids, "FINITE_POINTS", 12)
-    monkeypatch.setattr(grids, "FINITE_DOCUMENTS", 500)
+    monkeypatch.setattr(summary, "FINITE_POINTS", 12)
+    monkeypatch.setattr(summary, "FINITE_DOCUMENTS", 500)
     words = ["--topics", "5", "--words", "3", "--keep", "0.3", "--length", "20", "30", "--points", "12"]
     assert main(["landscape", *words, "--finite", "--out", str(tmp_path / "finite")]) == 0
     assert "Finite documents: W^V free too" in capsys.readouterr().out

@@ -14,21 +14,19 @@ from topicscope.errors import InputError
 from topicscope.settings.data import Data, Masking
 from topicscope.settings.training import Average
 from topicscope.synthetic.masking import expected_frequencies
-from topicscope.synthetic.topics import TopicModel, sample_documents
+from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.classes import ClassMatrix
 from topicscope.theory.finite_documents import (
     Moments,
     class_loss,
     class_moments,
     class_optimum,
-    embedding_loss,
     finite_optimum,
     flat_directions,
     gradient_descent,
     infinite_moments,
     infinite_topic_moments,
     moments,
-    optimum_with_bias,
     population_loss,
     topic_count_distribution,
 )
@@ -217,16 +215,6 @@ def test_gradient_and_optimum_of_the_population_loss(case: dict[str, Any]) -> No
     assert curvature > 1e-6
 
 
-@drawn(small_cases(), st.sampled_from([0.0, 0.05]), few=30)
-def test_the_optimum_with_a_trained_bias_is_stationary_in_both(case: dict[str, Any], bias_ridge: float) -> None:
-    population, ridge = population_of(case), case["ridge"]
-    matrix, bias = optimum_with_bias(population, ridge, bias_ridge)
-    np.testing.assert_allclose(population_gradient(matrix, population, bias, ridge), 0, atol=1e-9)
-    np.testing.assert_allclose(matrix @ population.mean + (1 + bias_ridge) * bias, population.label, atol=1e-9)
-    wrong = population_gradient(matrix, population, bias + 0.1, ridge)
-    assert abs(wrong).max() > 1e-3
-
-
 @drawn(small_cases(), few=20)
 def test_a_bias_is_the_same_as_a_constant_added_to_its_row(case: dict[str, Any]) -> None:
     population = population_of(case)
@@ -234,10 +222,9 @@ def test_a_bias_is_the_same_as_a_constant_added_to_its_row(case: dict[str, Any])
     with_bias = population_loss(matrix, population, bias)
     assert with_bias == pytest.approx(population_loss(matrix + bias[:, None], population), abs=1e-9)
     assert with_bias != pytest.approx(population_loss(matrix - bias[:, None], population), abs=1e-6)
-    # So a trained bias cannot lower the loss.
-    free, own = optimum_with_bias(population)
-    least = population_loss(finite_optimum(population), population)
-    assert population_loss(free, population, own) == pytest.approx(least, abs=1e-9)
+    # So no bias lowers the loss.
+    best = population_loss(finite_optimum(population, bias=bias), population, bias)
+    assert best == pytest.approx(population_loss(finite_optimum(population), population), abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -284,15 +271,6 @@ def test_gradient_descent_at_the_papers_rate_is_far_from_its_end_after_1500_step
     assert reached[1, 2] == pytest.approx(0.013, abs=5e-4)
     end = gradient_descent(np.zeros((101, 101)), PAPER, rate=0.5, steps=10_000_000)
     np.testing.assert_allclose(end, finite_optimum(PAPER), atol=1e-10)
-
-
-def test_the_loss_of_eq_6_is_that_of_its_product() -> None:
-    random = np.random.default_rng(0)
-    embedding, value = random.normal(size=(7, 101)), random.normal(size=(7, 7))
-    product = embedding.T @ value @ embedding
-    assert embedding_loss(embedding, PAPER, value=value) == pytest.approx(population_loss(product, PAPER))
-    assert embedding_loss(embedding, PAPER) == pytest.approx(population_loss(embedding.T @ embedding, PAPER))
-    assert embedding_loss(embedding, PAPER, value=value) != pytest.approx(population_loss(product.T, PAPER))
 
 
 @pytest.mark.parametrize("average", ["document", "batch"])
@@ -359,7 +337,6 @@ def test_what_is_no_ridge_no_descent_or_not_symmetric_is_refused() -> None:
     refused: dict[str, list[Callable[[], object]]] = {
         "ridge = -1.0": [
             lambda: finite_optimum(PAPER, -1.0),
-            lambda: optimum_with_bias(PAPER, -1.0),
             lambda: gradient_descent(start, PAPER, 0.1, 1, ridge=-1.0),
         ],
         "rate = 0.0": [lambda: gradient_descent(start, PAPER, 0.0, 3)],
@@ -372,7 +349,7 @@ def test_what_is_no_ridge_no_descent_or_not_symmetric_is_refused() -> None:
                 call()
 
 
-def enumerated_topic_counts(data: Data, length: int, least: float) -> np.ndarray:
+def enumerated_topic_counts(data: Data, length: int) -> np.ndarray:
     """Every sequence of topics with Pólya's urn's probability, word by word."""
     chances = np.zeros(data.topics + 1)
     for topics in product(range(data.topics), repeat=length):
@@ -380,35 +357,17 @@ def enumerated_topic_counts(data: Data, length: int, least: float) -> np.ndarray
         for place, topic in enumerate(topics):
             probability *= (data.dirichlet[0] + counts[topic]) / (data.topics * data.dirichlet[0] + place)
             counts[topic] += 1
-        chances[((counts > 0) & (counts >= least * length)).sum()] += probability
+        chances[(counts > 0).sum()] += probability
     return chances
 
 
-@pytest.mark.parametrize("least", [0.0, 0.3, 0.5])
 @pytest.mark.parametrize("dirichlet", [0.1, 1.3])
-def test_the_distribution_equals_enumeration(least: float, dirichlet: float) -> None:
+def test_the_number_of_topics_has_the_enumerated_distribution(dirichlet: float) -> None:
     data = Data(topics=3, dirichlet=(dirichlet,), length=(4, 6))
-    expected = np.mean([enumerated_topic_counts(data, length, least) for length in (4, 5, 6)], axis=0)
-    np.testing.assert_allclose(topic_count_distribution(data, least), expected, atol=1e-12)
+    expected = np.mean([enumerated_topic_counts(data, length) for length in (4, 5, 6)], axis=0)
+    np.testing.assert_allclose(topic_count_distribution(data), expected, atol=1e-12)
     other = Data(topics=3, dirichlet=(1.5 * dirichlet,), length=(4, 6))
-    assert abs(topic_count_distribution(other, least) - expected).max() > 1e-3
-
-
-def test_the_papers_documents_agree_with_sampled_ones() -> None:
-    data, count = Data(), 4_000
-    model = TopicModel.from_settings(data)
-    documents = sample_documents(model, count, generator=np.random.default_rng(0))
-    words = np.zeros((count, data.topics))
-    np.add.at(words, (documents.document, (documents.tokens - 1) // data.words), 1)
-    for least, other in ((0.0, 0.05), (0.05, 0.0)):
-        topics = ((words > 0) & (words >= least * documents.lengths[:, None])).sum(axis=1)
-        share = float(((topics >= 2) & (topics <= 4)).mean())
-        standard_error = np.sqrt(share * (1 - share) / count)
-        assert abs(share - topic_count_distribution(data, least)[2:5].sum()) < 5 * standard_error
-        assert abs(share - topic_count_distribution(data, other)[2:5].sum()) > 5 * standard_error
-
-
-def test_unequal_topics_and_topic_sets_are_refused() -> None:
+    assert abs(topic_count_distribution(other) - expected).max() > 1e-3
     with pytest.raises(InputError, match="one Dirichlet parameter"):
         topic_count_distribution(Data(topics=2, dirichlet=(0.1, 0.2)))
     with pytest.raises(InputError, match="topics are counted for the sampler"):

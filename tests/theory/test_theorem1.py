@@ -1,5 +1,6 @@
 """Theorem 1: its bias, its realisable embeddings, and the best W^E⊤W^E, certified and found again by training."""
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,6 @@ from topicscope.theory.lemma1 import constants, lemma1
 from topicscope.theory.theorem1 import (
     paper_diagonal_embedding,
     realisable,
-    semidefinite_map_with_bias,
     semidefinite_optimum,
     theorem1,
     theorem1_bias,
@@ -123,15 +123,14 @@ def positive_part(matrix: np.ndarray) -> np.ndarray:
     return np.asarray((vectors * np.maximum(values, 0)) @ vectors.T)
 
 
-def trained_embedding_loss(population: Moments, bias: np.ndarray, ridge: float, seed: int) -> float:
-    """The penalised loss that L-BFGS on W^E reaches; a square W^E has no bad local minima."""
+def trained_embedding_loss(population: Moments, bias: np.ndarray, seed: int) -> float:
+    """The loss that L-BFGS on W^E reaches; a square W^E has no bad local minima."""
     tokens = population.vocabulary
 
     def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
         embedding = flat.reshape(tokens, tokens)
         gradient = population_gradient(embedding.T @ embedding, population, bias)
-        slope = embedding @ (gradient + gradient.T) + 2 * ridge * embedding
-        return embedding_loss(embedding, population, bias) + ridge * float(flat @ flat), slope.ravel()
+        return embedding_loss(embedding, population, bias), (embedding @ (gradient + gradient.T)).ravel()
 
     start = np.random.default_rng(seed).normal(size=tokens**2) / np.sqrt(tokens)
     found = minimize(
@@ -150,75 +149,27 @@ def tiny_data(draw: st.DrawFn) -> dict[str, Any]:
     return {"topics": topics, "words": draw(st.integers(1, 3)), "dirichlet": dirichlet, "length": length}
 
 
-@drawn(tiny_data(), st.floats(0.1, 0.6), st.floats(0, 0.01), st.integers(0, 1000), few=8, many=200)
+@drawn(tiny_data(), st.floats(0.1, 0.6), st.integers(0, 1000), few=8, many=200)
 def test_the_semidefinite_optimum_is_certified_and_is_what_training_reaches(
-    data: dict[str, Any], mask: float, ridge: float, seed: int
+    data: dict[str, Any], mask: float, seed: int
 ) -> None:
     population = moments(TopicModel.from_settings(Data(**data)), Masking(mask=mask))
     bias = np.random.default_rng(seed).normal(size=population.vocabulary) * 0.1
-    best = semidefinite_optimum(population, bias, ridge)
+    best = semidefinite_optimum(population, bias)
     assert 0 <= best.gap <= 1e-14
     scale = abs(best.matrix).max()
     assert np.linalg.eigvalsh(best.matrix)[0] >= -1e-12 * scale
     # KKT: the symmetric gradient is positive semi-definite and orthogonal to E.
     gradient = population_gradient(best.matrix, population, bias)
-    gradient = (gradient + gradient.T) / 2 + ridge * np.eye(len(gradient))
+    gradient = (gradient + gradient.T) / 2
     assert np.linalg.eigvalsh(gradient)[0] >= -1e-6
-    assert abs(np.vdot(gradient, best.matrix)) <= 1e-7 * max(1.0, scale)
-    value = best.loss + ridge * np.trace(best.matrix)
-    assert value == pytest.approx(trained_embedding_loss(population, bias, ridge, seed), abs=1e-7)
+    assert abs(np.vdot(gradient, best.matrix)) <= 3e-7 * max(1.0, scale)
+    assert best.loss == pytest.approx(trained_embedding_loss(population, bias, seed), abs=1e-7)
     # The nearest semi-definite matrix to the free optimum is not the answer, and the free optimum is out of reach.
     free = finite_optimum(population, bias=bias)
     clipped = positive_part(free)
-    assert value <= population_loss(clipped, population, bias) + ridge * np.trace(clipped) + best.gap
+    assert best.loss <= population_loss(clipped, population, bias) + best.gap
     assert best.loss > population_loss(free, population, bias)
-
-
-def trained_with_bias(population: Moments, ridge: float, bias_ridge: float, seed: int) -> tuple[float, np.ndarray]:
-    """What L-BFGS on W^E and b together reaches: the penalised loss, and the map E + b1⊤."""
-    tokens = population.vocabulary
-
-    def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        embedding, bias = flat[:-tokens].reshape(tokens, tokens), flat[-tokens:]
-        gram = embedding.T @ embedding
-        gradient = population_gradient(gram, population, bias)
-        slope = embedding @ (gradient + gradient.T) + 2 * ridge * embedding
-        bias_slope = 2 * (gram @ population.mean - population.label + (1 + bias_ridge) * bias)
-        loss = population_loss(gram, population, bias) + ridge * np.trace(gram) + bias_ridge * float(bias @ bias)
-        return loss, np.concatenate([slope.ravel(), bias_slope])
-
-    start = np.random.default_rng(seed).normal(size=tokens**2 + tokens) / np.sqrt(tokens)
-    found = minimize(
-        objective,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        options={"maxiter": 50_000, "maxfun": 200_000, "ftol": 0, "gtol": 1e-10},
-    )
-    embedding, bias = found.x[:-tokens].reshape(tokens, tokens), found.x[-tokens:]
-    return float(found.fun), embedding.T @ embedding + bias[:, None]
-
-
-@pytest.mark.parametrize("penalties", [(0.0, 0.0), (0.0, 1e-2), (1e-3, 1e-3)])
-def test_an_embedding_and_a_bias_trained_together_reach_the_best_map(penalties: tuple[float, float]) -> None:
-    data = Data(topics=3, words=2, dirichlet=(0.1, 0.5, 2.0), length=(5, 9))
-    population = moments(TopicModel.from_settings(data), Masking(mask=0.3))
-    found = semidefinite_map_with_bias(population, *penalties)
-    reached, trained = trained_with_bias(population, *penalties, seed=1)
-    assert abs(found - trained).max() < 1e-3
-    if penalties == (0.0, 0.0):
-        # The map's own loss, in which the bias is a part of the matrix.
-        least = population_loss(found, population)
-        assert -1e-12 <= reached - least < 1e-6
-        # Controls: neither any matrix, nor E ⪰ 0 without a bias, has this loss.
-        assert least - population_loss(finite_optimum(population), population) > 1e-5
-        assert semidefinite_optimum(population).loss - least > 1e-5
-    assert abs(found - finite_optimum(population)).max() > 1e-2
-
-
-def test_a_ridge_on_the_embedding_beside_a_free_bias_is_refused() -> None:
-    with pytest.raises(InputError, match="bias without L2"):
-        semidefinite_map_with_bias(PAPER, 1e-3)
 
 
 def test_in_the_papers_setting_an_embedding_alone_comes_close_to_any_matrix() -> None:
@@ -231,21 +182,12 @@ def test_in_the_papers_setting_an_embedding_alone_comes_close_to_any_matrix() ->
     assert best.gap < 1e-13
 
 
-def test_the_gap_is_large_away_from_the_optimum() -> None:
-    early = semidefinite_optimum(PAPER, BIAS, limit=1)
+def test_the_gap_is_large_away_from_the_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
     best = semidefinite_optimum(PAPER, BIAS)
+    monkeypatch.setattr(sys.modules[semidefinite_optimum.__module__], "MOST_STEPS", 1)
+    early = semidefinite_optimum(PAPER, BIAS)
     assert early.gap > 1e-7
     assert early.loss - best.loss <= early.gap
-
-
-def test_an_optimal_embedding_gives_back_its_matrix() -> None:
-    best = semidefinite_optimum(PAPER, BIAS)
-    for dimension in (None, 100, 120):
-        embedding = best.embedding(dimension)
-        assert embedding.shape == (dimension or 101, 101)
-        np.testing.assert_allclose(embedding.T @ embedding, best.matrix, atol=1e-12)
-    with pytest.raises(InputError, match=r"dimension = 99 .* rank 100"):
-        best.embedding(99)
 
 
 def test_a_singular_second_moment_is_refused() -> None:

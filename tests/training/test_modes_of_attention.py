@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 import topicscope as ts
 from support.full_training import descend, full_rows
 from topicscope.settings import Data, Masking, Model, Part, Settings, Training
-from topicscope.theory.classes import Vocabulary
+from topicscope.theory.classes import TOPIC, Vocabulary
 from topicscope.theory.dynamics import Stage2Rates, logit_gradient, stage2_rates
 from topicscope.theory.finite_documents import class_moments, class_optimum
 
@@ -131,7 +131,7 @@ def topic_mode(per_document: int, masking: Masking) -> tuple[float, float]:
     draw = np.random.default_rng(0)
     start = (np.zeros((7, 7)), *(0.1 * draw.normal(size=(2, 7, 7))))
     trained = descend(start, full_rows(3, 2, per_document, masking), "squared", 4.0, 1_000, 1_000)
-    first, last = (size.modes(size.means(logits)).topic for _, logits in trained)
+    first, last = (size.modes(size.means(logits))[TOPIC] for _, logits in trained)
     return first, last
 
 

@@ -12,8 +12,8 @@ from topicscope.commands.options import INLINE, check_out_is_given, keywords, pa
 from topicscope.commands.printing import as_json, console, print_json, print_parts
 from topicscope.errors import path_of
 from topicscope.store import write_atomically
-from topicscope.theory.grid import POINTS, LandscapeGrid, landscape_grid
 from topicscope.theory.setting import TheorySetting
+from topicscope.theory.summary import POINTS, LandscapeGrid, landscape_grid
 from topicscope.theory.theorem2 import Pattern
 
 DESCRIPTION = """The exact loss over attention's weights α and β: grid, numbers and figure.
@@ -91,7 +91,7 @@ def _write(grid: LandscapeGrid, out: Path) -> None:
         arrays |= {"finite_weights": finite.weights, "finite_loss": finite.loss}
         best = finite.optima["assumption_2"].weights
         title = f"documents of {finite.length[0]} to {finite.length[1]} words"
-        surfaces.append(Surface(title, finite.weights, finite.loss, (best["alpha"], best["beta"])))
+        surfaces.append(Surface(title, finite.weights, finite.loss, (best.alpha, best.beta)))
     numbers, s, bounds = io.BytesIO(), grid.setting, grid.theorem3
     np.savez_compressed(numbers, allow_pickle=False, **arrays)
     write_atomically(out / "landscape.npz", numbers.getvalue())

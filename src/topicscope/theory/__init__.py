@@ -21,7 +21,6 @@ from topicscope.theory.dynamics import (
 )
 from topicscope.theory.finite_attention import (
     ClassCounts,
-    Optimum,
     Weights,
     attention_optimum,
     joint_optimum,
@@ -34,7 +33,6 @@ from topicscope.theory.finite_documents import (
     gradient_descent,
     infinite_moments,
     moments,
-    optimum_with_bias,
     population_loss,
 )
 from topicscope.theory.landscape import AttentionOptimum, InfiniteDocuments, Landscape, minimise
@@ -63,7 +61,6 @@ __all__ = [
     "Landscape",
     "LogitGradient",
     "Moments",
-    "Optimum",
     "Prediction",
     "Reduced",
     "Residuals",
@@ -93,7 +90,6 @@ __all__ = [
     "logit_gradient",
     "minimise",
     "moments",
-    "optimum_with_bias",
     "population_loss",
     "predict",
     "realisable",

@@ -4,62 +4,34 @@ The distribution of documents does not change when topics, or words within a top
 matrix over tokens has at most six different entries, in this order: [MASK] with [MASK], [MASK] with a word, a word with
 [MASK], a word with itself, with another word of its topic, with a word of another topic.
 
-Such matrices act as one number on the contrasts within topics (weights on the words of one topic that sum to zero), as
-one number on the contrasts between topics, and as a 2 × 2 matrix on the plane of [MASK] and the mean word, both of
-length one. These are the modes in which training moves: *same word*, *topics* and *[MASK]*.
+Such matrices act as one number on the contrasts between topics, as one number on the contrasts within topics (weights
+on the words of one topic that sum to zero), and as a 2 × 2 matrix on the plane of [MASK] and the mean word, both of
+length one. These are the modes in which training moves: *topics*, *same word* and *[MASK]*. On them a matrix is the
+block-diagonal 4 × 4 matrix (topics, same word, plane), and products of such matrices are products of these.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from topicscope.errors import refuse
 from topicscope.settings.data import Data
 
 CLASSES = ("mask_mask", "mask_row", "mask_column", "same_word", "same_topic", "different_topic")
+# The modes: contrasts between topics, contrasts within a topic, and the plane of [MASK] and the mean word.
+TOPIC, SAME_WORD, PLANE = (0, 0), (1, 1), (slice(2, 4), slice(2, 4))
 
 Six = Float[np.ndarray, " 6"]
+Modes = Float[np.ndarray, "4 4"]
 
 
-@dataclass(frozen=True, eq=False)
-class Modes:
-    """A class matrix on its invariant spaces."""
-
-    topic: float
-    """The number on contrasts between topics, of which there are T − 1."""
-    same_word: float
-    """The number on contrasts within a topic, of which there are T(v − 1)."""
-    plane: Float[np.ndarray, "2 2"]
-    """The matrix on ([MASK], mean word), with rows and columns as in the whole matrix."""
-
-    @classmethod
-    def identity(cls, scale: float = 1.0) -> "Modes":
-        """``scale`` times the identity."""
-        return cls(scale, scale, scale * np.eye(2))
-
-    @classmethod
-    def of(cls, numbers: Six) -> "Modes":
-        """The modes from one row of numbers."""
-        return cls(float(numbers[0]), float(numbers[1]), numbers[2:].reshape(2, 2))
-
-    def flat(self) -> Six:
-        """All numbers in one row."""
-        return np.concatenate([[self.topic, self.same_word], self.plane.ravel()])
-
-    @property
-    def transposed(self) -> "Modes":
-        """The modes of the transposed matrix."""
-        return Modes(self.topic, self.same_word, self.plane.T)
-
-    def __matmul__(self, other: "Modes") -> "Modes":
-        return Modes(self.topic * other.topic, self.same_word * other.same_word, self.plane @ other.plane)
-
-    def __add__(self, other: "Modes") -> "Modes":
-        return Modes(self.topic + other.topic, self.same_word + other.same_word, self.plane + other.plane)
-
-    def __mul__(self, factor: float) -> "Modes":
-        return Modes(factor * self.topic, factor * self.same_word, factor * self.plane)
+def modes_of(topic: float, same_word: float, plane: Float[np.ndarray, "2 2"]) -> Modes:
+    """A class matrix on its modes."""
+    modes = np.zeros((4, 4))
+    modes[TOPIC], modes[SAME_WORD], modes[PLANE] = topic, same_word, plane
+    return modes
 
 
 @dataclass(frozen=True)
@@ -90,52 +62,48 @@ class Vocabulary:
         n, v = self.count, self.words
         return np.array([1.0, n, n, n, n * (v - 1), n * (n - v)])
 
+    @cached_property
+    def kinds(self) -> Int[np.ndarray, "token token"]:
+        """The class of each entry, by its place in ``CLASSES``."""
+        topic = np.append(-1, np.repeat(np.arange(self.topics), self.words))
+        kinds = np.where(topic[:, None] == topic, 4, 5)
+        np.fill_diagonal(kinds, 3)
+        kinds[0], kinds[:, 0], kinds[0, 0] = 1, 2, 0
+        return kinds
+
     def matrix(self, classes: Six) -> Float[np.ndarray, "token token"]:
         """The whole matrix."""
-        mask_mask, mask_row, mask_column, same_word, same_topic, different = classes
-        full = np.full((self.count + 1, self.count + 1), different)
-        full[1:, 1:] += np.kron(np.eye(self.topics), np.full((self.words, self.words), same_topic - different))
-        full[1:, 1:] += (same_word - same_topic) * np.eye(self.count)
-        full[:, 0], full[0, :], full[0, 0] = mask_column, mask_row, mask_mask
-        return full
+        return classes[self.kinds]
 
     def means(self, matrix: Float[np.ndarray, "token token"]) -> Six:
         """The average of each class's entries, which gives the nearest class matrix; 0 for a class without entries."""
-        inner = matrix[1:, 1:]
-        blocks = inner.reshape(self.topics, self.words, self.topics, self.words)
-        own, same = float(np.trace(inner)), float(np.einsum("tatb->", blocks))
-        sums = np.array(
-            [matrix[0, 0], matrix[0, 1:].sum(), matrix[1:, 0].sum(), own, same - own, float(inner.sum()) - same]
-        )
-        return np.divide(sums, self.sizes, out=np.zeros(6), where=self.sizes > 0)
+        return np.bincount(self.kinds.ravel(), matrix.ravel(), minlength=6) / np.maximum(self.sizes, 1)
 
     def modes(self, classes: Six) -> Modes:
-        """The matrix on its invariant spaces."""
+        """The matrix on its modes."""
         mask_mask, mask_row, mask_column, same_word, same_topic, different = classes.tolist()
         n, v = self.count, self.words
-        topic = same_word + (v - 1) * same_topic - v * different
-        plane = np.array(
-            [[mask_mask, np.sqrt(n) * mask_row], [np.sqrt(n) * mask_column, topic + n * different]], dtype=float
-        )
-        return Modes(topic, same_word - same_topic, plane)
+        topic, root = same_word + (v - 1) * same_topic - v * different, np.sqrt(n)
+        plane = np.array([[mask_mask, root * mask_row], [root * mask_column, topic + n * different]])
+        return modes_of(topic, same_word - same_topic, plane)
 
     def classes(self, modes: Modes) -> Six:
         """The six entries of the matrix with these modes."""
         n, v = self.count, self.words
-        different = (modes.plane[1, 1] - modes.topic) / n
-        same_topic = different + (modes.topic - modes.same_word) / v
-        mask_row, mask_column = modes.plane[0, 1] / np.sqrt(n), modes.plane[1, 0] / np.sqrt(n)
-        return np.array([modes.plane[0, 0], mask_row, mask_column, same_topic + modes.same_word, same_topic, different])
+        topic, same_word, ((mask_mask, mask_row), (mask_column, mean)) = modes[TOPIC], modes[SAME_WORD], modes[PLANE]
+        different = (mean - topic) / n
+        same_topic = different + (topic - same_word) / v
+        root = np.sqrt(n)
+        return np.array([mask_mask, mask_row / root, mask_column / root, same_topic + same_word, same_topic, different])
 
     def trace(self, modes: Modes) -> float:
         """The trace of the whole matrix."""
-        within = self.count - self.topics
-        return (self.topics - 1) * modes.topic + within * modes.same_word + float(np.trace(modes.plane))
+        return float(np.diag(modes) @ [self.topics - 1, self.count - self.topics, 1, 1])
 
     def gram(self, classes: Six) -> Six:
         """The classes of W⊤W."""
         modes = self.modes(classes)
-        return self.classes(modes.transposed @ modes)
+        return self.classes(modes.T @ modes)
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ from topicscope.errors import InputError
 from topicscope.settings.data import Data, Masking
 from topicscope.settings.training import Average, Loss
 from topicscope.synthetic.documents import Bags
-from topicscope.theory.classes import Six, Vocabulary
+from topicscope.theory.classes import PLANE, SAME_WORD, TOPIC, Six, Vocabulary
 from topicscope.theory.finite_documents import class_moments
 from topicscope.theory.lemma1 import require_topic_sets, topic_gain
 
@@ -102,10 +102,10 @@ class Stage2Rates:
 def stage1_rates(data: Data, masking: Masking, average: Average = "document", *, infinite: bool = False) -> Stage1Rates:
     """Stage 1's exact rates, for finite or infinite documents."""
     second = class_moments(data, masking, average, infinite=infinite).second
-    low, high = np.linalg.eigvalsh(second.plane)
+    low, high = np.linalg.eigvalsh(second[PLANE])
     # For infinite documents the plane has rank one, and its other eigenvalue is rounding.
     mask = 0.0 if infinite else 2 * float(low)
-    return Stage1Rates(2 * second.topic, 2 * second.same_word, 2 * float(high), mask)
+    return Stage1Rates(2 * float(second[TOPIC]), 2 * float(second[SAME_WORD]), 2 * float(high), mask)
 
 
 def stage2_rates(
@@ -119,9 +119,9 @@ def stage2_rates(
     gradient = gradient_at(value)
     modes = gradient_at.vocabulary.modes(np.where(abs(gradient) > ROUNDING * terms.max(), gradient, 0.0))
     # A topic of one word has no contrasts within it.
-    same_word = -modes.same_word if data.words > 1 else 0.0
-    mask = np.linalg.norm(modes.plane) * -np.sign(modes.plane[0, 0])
-    return Stage2Rates(-modes.topic, same_word, float(mask))
+    same_word = -float(modes[SAME_WORD]) if data.words > 1 else 0.0
+    mask = np.linalg.norm(modes[PLANE]) * -np.sign(modes[PLANE][0, 0])
+    return Stage2Rates(-float(modes[TOPIC]), same_word, float(mask))
 
 
 def stage1_topic_rate(topics: int, words: int, per_document: int, masking: Masking = Masking()) -> float:

@@ -15,6 +15,7 @@ when topics, or words within a topic, are permuted, and all of it takes O(1) wor
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -24,7 +25,7 @@ from topicscope.errors import check_at_least, check_not_negative, check_positive
 from topicscope.settings.data import Data, Masking
 from topicscope.settings.training import Average
 from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.classes import ClassMatrix, Modes, Vocabulary
+from topicscope.theory.classes import PLANE, SAME_WORD, TOPIC, ClassMatrix, Modes, Vocabulary, modes_of
 
 # Eigenvalues of S below this share of the largest are rounding: S has exact null directions under Assumption 1.
 NULL_EIGENVALUE = 1e-12
@@ -54,11 +55,6 @@ class Moments:
     def target(self, bias: Float[np.ndarray, " token"] | None) -> Float[np.ndarray, "token token"]:
         """R − b s⊤: what is left for W x̃ to match beside a fixed bias."""
         return self.cross if bias is None else self.cross - np.outer(bias, self.mean)
-
-    def centred(self, bias_ridge: float) -> "Moments":
-        """S − s s⊤/(1 + μ) and R − r s⊤/(1 + μ): the moments that W sees when b is trained too, at a cost of μ‖b‖²."""
-        second = self.second - np.outer(self.mean, self.mean) / (1 + bias_ridge)
-        return Moments(second, self.cross - np.outer(self.label, self.mean) / (1 + bias_ridge), self.mean, self.label)
 
 
 @dataclass(frozen=True)
@@ -106,8 +102,7 @@ def infinite_topic_moments(topics: int, words: int, per_document: int, masking: 
 def topic_moments(model: TopicModel) -> tuple[Float[np.ndarray, " topic"], Float[np.ndarray, "topic topic"]]:
     r"""E[θ] and E[θθ⊤].
 
-    Dirichlet(a), A = Σa: a/A and (aa⊤ + diag a) / (A(A+1)). τ of T topics: 1/T; 1/(τT) on the diagonal and
-    (τ−1)/(τT(T−1)) off it.
+    Dirichlet(a), A = Σa: a/A and (aa⊤ + diag a) / (A(A+1)). τ of T topics: see ``_set_moments``.
     """
     model.require_no_ends()
     topics = model.topics
@@ -115,11 +110,14 @@ def topic_moments(model: TopicModel) -> tuple[Float[np.ndarray, " topic"], Float
         total = model.dirichlet.sum()
         mean = model.dirichlet / total
         return mean, (np.outer(mean, model.dirichlet) + np.diag(mean)) / (total + 1)
-    chosen = model.per_document
-    together = (chosen - 1) / (chosen * topics * (topics - 1)) if topics > 1 else 0.0
-    second = np.full((topics, topics), together)
-    np.fill_diagonal(second, 1 / (chosen * topics))
-    return np.full(topics, 1 / topics), second
+    same, other = _set_moments(topics, model.per_document)
+    return np.full(topics, 1 / topics), np.where(np.eye(topics, dtype=bool), same, other)
+
+
+def _set_moments(topics: int, per_document: int) -> tuple[float, float]:
+    """E[θ_t²] and E[θ_tθ_t'] of τ of T topics: 1/(τT) and (τ−1)/(τT(T−1))."""
+    same = 1 / (per_document * topics)
+    return same, same * (per_document - 1) / (topics - 1) if topics > 1 else 0.0
 
 
 def finite_shares(length: tuple[int, int], mask: float, average: Average) -> Shares:
@@ -161,25 +159,45 @@ def infinite_shares(mask: float) -> Shares:
 
 
 def _assemble(model: TopicModel, masking: Masking, shares: Shares) -> Moments:
-    vocabulary, keep = model.vocabulary, masking.keep
     theta, theta_second = topic_moments(model)
     p = np.concatenate([[0.0], theta @ model.topic_words])
-    pp = np.zeros((vocabulary, vocabulary))
+    pp = np.zeros((model.vocabulary, model.vocabulary))
     pp[1:, 1:] = model.topic_words.T @ theta_second @ model.topic_words
-    kappa = np.full(vocabulary, masking.random / (vocabulary - 1))
+    kappa = np.full(model.vocabulary, masking.random / (model.vocabulary - 1))
     kappa[0] = masking.replaced
-
-    both = np.outer(p, kappa)
-    second = (
-        (shares.pair_masked * keep**2 + 2 * shares.pair_mixed * keep + shares.pair_seen) * pp
-        + (shares.pair_masked * keep + shares.pair_mixed) * (both + both.T)
-        + shares.pair_masked * np.outer(kappa, kappa)
-        + np.diag(shares.self_masked * (kappa + keep * p) + shares.self_seen * p)
-    )
-    other_seen = 1 - shares.masked
-    cross = shares.own * (both + keep * np.diag(p)) + shares.other_masked * (both + keep * pp) + other_seen * pp
-    mean = shares.masked * (kappa + keep * p) + other_seen * p
+    outer = Products(pp, np.outer(p, kappa), np.outer(kappa, p), np.outer(kappa, kappa), np.diag(p), np.diag(kappa))
+    second, cross = outer.second_and_cross(shares, masking.keep)
+    mean = shares.masked * (kappa + masking.keep * p) + (1 - shares.masked) * p
     return Moments(second=second, cross=cross, mean=mean, label=p)
+
+
+class Products(NamedTuple):
+    """E[pp⊤] and so on, as whole matrices or by classes of entries: what S and R are sums of, entry by entry."""
+
+    pp: Float[np.ndarray, "..."]
+    p_kappa: Float[np.ndarray, "..."]
+    kappa_p: Float[np.ndarray, "..."]
+    kappa_kappa: Float[np.ndarray, "..."]
+    diagonal_p: Float[np.ndarray, "..."]
+    diagonal_kappa: Float[np.ndarray, "..."]
+
+    def second_and_cross(
+        self, shares: Shares, keep: float
+    ) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."]]:
+        """S and R of docs/theory-finite.md."""
+        second = (
+            (shares.pair_masked * keep**2 + 2 * shares.pair_mixed * keep + shares.pair_seen) * self.pp
+            + (shares.pair_masked * keep + shares.pair_mixed) * (self.p_kappa + self.kappa_p)
+            + shares.pair_masked * self.kappa_kappa
+            + shares.self_masked * (self.diagonal_kappa + keep * self.diagonal_p)
+            + shares.self_seen * self.diagonal_p
+        )
+        cross = (
+            shares.own * (self.p_kappa + keep * self.diagonal_p)
+            + shares.other_masked * (self.p_kappa + keep * self.pp)
+            + (1 - shares.masked) * self.pp
+        )
+        return second, cross
 
 
 def population_loss(
@@ -200,14 +218,10 @@ def population_loss(
 
 
 def embedding_loss(
-    embedding: Float[np.ndarray, "dimension token"],
-    moments: Moments,
-    bias: Float[np.ndarray, " token"] | None = None,
-    value: Float[np.ndarray, "dimension dimension"] | None = None,
+    embedding: Float[np.ndarray, "dimension token"], moments: Moments, bias: Float[np.ndarray, " token"] | None = None
 ) -> float:
-    """The expected loss of eq. 6 with uniform attention: W = W^E⊤W^V W^E (by default W^V = I)."""
-    inner = embedding if value is None else value @ embedding
-    return population_loss(embedding.T @ inner, moments, bias)
+    """The expected loss of eq. 6 with uniform attention and W^V = I: W = W^E⊤W^E."""
+    return population_loss(embedding.T @ embedding, moments, bias)
 
 
 def finite_optimum(
@@ -230,25 +244,6 @@ def flat_directions(moments: Moments) -> Float[np.ndarray, "direction token"]:
     """
     values, vectors = _spectrum(moments.second)
     return vectors[:, values == 0.0].T
-
-
-def optimum_with_bias(
-    moments: Moments, ridge: float = 0.0, bias_ridge: float = 0.0
-) -> tuple[Float[np.ndarray, "token token"], Float[np.ndarray, " token"]]:
-    r"""The W and b^pred that together minimise the loss plus λ‖W‖² + μ‖b‖² (μ is ``bias_ridge``).
-
-    .. math:: W = \Big(R - \frac{r s^\top}{1+\mu}\Big)\Big(S - \frac{s s^\top}{1+\mu} + \lambda I\Big)^{-1},
-        \qquad b = \frac{r - W s}{1 + \mu}
-
-    Frequencies sum to one, so with λ = μ = 0 many pairs (W, b) have the same loss; this is then the one with the
-    smallest ‖W‖.
-    """
-    check_not_negative("ridge", ridge)
-    check_not_negative("bias_ridge", bias_ridge)
-    centred = moments.centred(bias_ridge)
-    values, vectors = _spectrum(centred.second, scale=float(np.trace(moments.second)))
-    matrix = (centred.cross @ vectors * _inverse(values + ridge)) @ vectors.T
-    return matrix, (moments.label - matrix @ moments.mean) / (1 + bias_ridge)
 
 
 def gradient_descent(
@@ -280,13 +275,10 @@ def gradient_descent(
     return (start @ vectors * shrink**steps + moments.target(bias) @ vectors * reached) @ vectors.T
 
 
-def _spectrum(
-    second: Float[np.ndarray, "token token"], scale: float | None = None
-) -> tuple[Float[np.ndarray, " token"], Float[np.ndarray, "token token"]]:
+def _spectrum(second: Float[np.ndarray, "token token"]) -> tuple[np.ndarray, Float[np.ndarray, "token token"]]:
     """Eigenvalues and vectors of a positive semi-definite matrix; eigenvalues that are rounding become exact zeros."""
     values, vectors = np.linalg.eigh(second)
-    floor = NULL_EIGENVALUE * (values[-1] if scale is None else scale)
-    return np.where(values > floor, values, 0.0), vectors
+    return np.where(values > NULL_EIGENVALUE * values[-1], values, 0.0), vectors
 
 
 def _inverse(values: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
@@ -309,102 +301,60 @@ def class_moments(
     """``moments`` for T equal topics of v equally likely words and one Dirichlet parameter (or τ of T topics)."""
     size = Vocabulary.of(data)
     shares = infinite_shares(masking.mask) if infinite else finite_shares(data.length, masking.mask, average)
-    # S and R of docs/theory-finite.md with p = θ_topic/v.
-    n, keep = size.count, masking.keep
-    noise = masking.random / n
-    topic_variance = _topic_contrast(data) / data.words
-
-    pairs = shares.pair_masked * keep**2 + 2 * shares.pair_mixed * keep + shares.pair_seen
-    mixed = shares.pair_masked * keep + shares.pair_mixed
-    itself = shares.self_masked * (noise + keep / n) + shares.self_seen / n
-    mask = masking.replaced * (shares.pair_masked * masking.replaced + shares.self_masked)
-    coupling = np.sqrt(n) * masking.replaced * (shares.pair_masked * noise + mixed / n)
-    mean = itself + pairs / n + 2 * mixed * noise + shares.pair_masked * n * noise**2
-    second = Modes(itself + pairs * topic_variance, itself, np.array([[mask, coupling], [coupling, mean]]))
-    kept = shares.own * keep / n
-    others = shares.other_masked * keep + 1 - shares.masked
-    masked = shares.own + shares.other_masked
-    # [MASK] is never a word to predict.
-    target = [masked * masking.replaced / np.sqrt(n), kept + others / n + masked * noise]
-    cross = Modes(kept + others * topic_variance, kept, np.array([[0.0, 0.0], target]))
-    return ClassMoments(size, second, cross)
+    n, hidden, noise = size.count, masking.replaced, masking.random / size.count
+    same, other = _set_moments(data.topics, data.per_document)
+    if data.sampler == "dirichlet":
+        alpha, total = data.dirichlet[0], data.topics * data.dirichlet[0]
+        same, other = (moment / (data.topics * (total + 1)) for moment in (alpha + 1, alpha))
+    # p is 0 for [MASK] and 1/n for every word on average, κ is q for [MASK] and p_r/n for every word.
+    products = np.array(
+        [
+            np.array([0, 0, 0, same, same, other]) / data.words**2,
+            [0, 0, hidden / n, noise / n, noise / n, noise / n],
+            [0, hidden / n, 0, noise / n, noise / n, noise / n],
+            [hidden**2, hidden * noise, hidden * noise, noise**2, noise**2, noise**2],
+            [0, 0, 0, 1 / n, 0, 0],
+            [hidden, 0, 0, noise, 0, 0],
+        ]
+    )
+    second, cross = Products(*products).second_and_cross(shares, masking.keep)
+    return ClassMoments(size, size.modes(second), size.modes(cross))
 
 
 def class_optimum(moments: ClassMoments, ridge: float = 0.0) -> ClassMatrix:
     """R(S + λI)⁻¹ without bias, by two divisions and a 2 × 2 inverse; if S is singular, λ = 0 means the limit λ → 0."""
     check_not_negative("ridge", ridge)
-    second, cross = moments.second, moments.cross
-    plane = np.zeros((2, 2))
-    plane[1] = cross.plane[1] @ np.linalg.pinv(second.plane + ridge * np.eye(2), hermitian=True)
-    topic, same_word = _ratio(cross.topic, second.topic + ridge), _ratio(cross.same_word, second.same_word + ridge)
-    return ClassMatrix(*moments.vocabulary.classes(Modes(topic, same_word, plane))[2:].tolist())
+    second, cross = moments.second + ridge * np.eye(4), moments.cross
+    topic, same_word = (cross[mode] / second[mode] if second[mode] > 0 else 0.0 for mode in (TOPIC, SAME_WORD))
+    plane = cross[PLANE] @ np.linalg.pinv(second[PLANE], hermitian=True)
+    return ClassMatrix(*moments.vocabulary.classes(modes_of(topic, same_word, plane))[2:].tolist())
 
 
 def class_loss(matrix: ClassMatrix, moments: ClassMoments) -> float:
     """1 − 2⟨W, R⟩ + ⟨WS, W⟩."""
-    size, second, cross = moments.vocabulary, moments.second, moments.cross
-    within = matrix.same_word - matrix.same_topic
-    between = within + size.words * (matrix.same_topic - matrix.different_topic)
-    plane = np.array([np.sqrt(size.count) * matrix.mask_column, between + size.count * matrix.different_topic])
-    spaces = (
-        (size.topics * (size.words - 1), within, cross.same_word, second.same_word),
-        (size.topics - 1, between, cross.topic, second.topic),
-    )
-    loss = 1 + sum(dimension * (w * w * s - 2 * w * r) for dimension, w, r, s in spaces)
-    return float(loss + plane @ second.plane @ plane - 2 * plane @ cross.plane[1])
+    modes = moments.vocabulary.modes(matrix.numbers)
+    return 1 + moments.vocabulary.trace(modes.T @ (modes @ moments.second - 2 * moments.cross))
 
 
-def _topic_contrast(data: Data) -> float:
-    """E[θ_t²] − E[θ_tθ_t'] for two topics."""
-    topics = data.topics
-    if data.sampler == "dirichlet":
-        return 1 / (topics * (topics * data.dirichlet[0] + 1))
-    chosen = data.per_document
-    return (topics - chosen) / (chosen * topics * (topics - 1)) if topics > 1 else 0.0
+def topic_count_distribution(data: Data) -> Float[np.ndarray, " count"]:
+    r"""How many topics a finite LDA document has words of: P(k topics) for k = 0 … T.
 
+    Given the document's length N, the numbers of words of each topic are Dirichlet-multinomial. With one Dirichlet
+    parameter α,
 
-def _ratio(cross: float, second: float) -> float:
-    """``cross`` divided by ``second``; 0 on a space that the documents never reach."""
-    return cross / second if second > 0 else 0.0
-
-
-def topic_count_distribution(data: Data, least: float = 0.0) -> Float[np.ndarray, " count"]:
-    r"""How many topics a finite LDA document has: P(k topics) for k = 0 … T.
-
-    A topic counts if it has at least the share ``least`` of the document's words, and at least one word. Given the
-    document's length N, the numbers of words of each topic are Dirichlet-multinomial: with one Dirichlet parameter α,
-
-    .. math:: P(n_1, \dots, n_T) \propto \prod_t w(n_t), \qquad w(n) = \frac{\Gamma(n + \alpha)}{n!\,\Gamma(\alpha)},
-        \quad \sum_t n_t = N.
-
-    Split the generating function of w into few words, n < m, and many, n ≥ m. With T topics, k of which have many,
-
-    .. math:: P(k) = \binom{T}{k} \frac{[x^N]\, M(x)^k F(x)^{T-k}}{[x^N]\, (M(x) + F(x))^T}.
-
-    All terms are positive: no digits are lost.
+    .. math:: P(n_1, \dots, n_T) \propto \prod_t w(n_t), \quad w(n) = \frac{\Gamma(n + \alpha)}{n!\,\Gamma(\alpha)},
+        \quad \sum_t n_t = N, \qquad\text{so}\quad P(k) \propto \binom{T}{k} [x^N] \Big(\sum_{n \ge 1} w(n) x^n\Big)^k.
     """
     if data.sampler != "dirichlet":
         raise refuse("data.sampler", data.sampler, 'topics are counted for the sampler "dirichlet"')
     if len(set(data.dirichlet)) > 1:
         raise refuse("data.dirichlet", data.dirichlet, "topics are counted for one Dirichlet parameter; give one")
-    lengths = range(data.length[0], data.length[1] + 1)
-    return np.mean([_of_length(data, length, least) for length in lengths], axis=0)
-
-
-def _of_length(data: Data, length: int, least: float) -> Float[np.ndarray, " count"]:
-    counts, alpha = np.arange(length + 1), data.dirichlet[0]
-    weights = np.exp(gammaln(counts + alpha) - gammaln(counts + 1) - gammaln(alpha))
-    # The share is reached from this many words on; a share of 0.05 of 100 words is 5 in spite of rounding.
-    needed = max(1, int(np.ceil(least * length - 1e-9)))
-    many, few = np.where(counts >= needed, weights, 0.0), np.where(counts < needed, weights, 0.0)
-    with_many, with_few = _powers(many, data.topics), _powers(few, data.topics)
-    ways = np.array([comb(data.topics, k) * (with_many[k] @ with_few[-1 - k][::-1]) for k in range(data.topics + 1)])
-    return np.asarray(ways / ways.sum())
-
-
-def _powers(series: Float[np.ndarray, " count"], highest: int) -> list[Float[np.ndarray, " count"]]:
-    """The series to the powers 0 … highest, up to x^N."""
-    powers = [np.eye(1, len(series))[0]]
-    for _ in range(highest):
-        powers.append(np.convolve(powers[-1], series)[: len(series)])
-    return powers
+    alpha, lengths = data.dirichlet[0], np.arange(data.length[0], data.length[1] + 1)
+    counts = np.arange(1, data.length[1] + 1)
+    weights = np.concatenate([[0.0], np.exp(gammaln(counts + alpha) - gammaln(counts + 1) - gammaln(alpha))])
+    power, ways = np.eye(1, len(weights))[0], []
+    for topics in range(data.topics + 1):
+        ways.append(comb(data.topics, topics) * power[lengths])
+        power = np.convolve(power, weights)[: len(weights)]
+    shares: Float[np.ndarray, "count length"] = np.array(ways) / np.sum(ways, axis=0)
+    return shares.mean(axis=1)

@@ -165,12 +165,7 @@ class Rows:
     @cached_property
     def _kind(self) -> Int[np.ndarray, "row token"]:
         """The class of each key with the row's query; in a class matrix rows are keys, columns queries."""
-        words = self.vocabulary.words
-        key, query = np.arange(self.tokens), self.query[:, None]
-        topic, own = (key - 1) // words, (query - 1) // words
-        kind = np.where(key == query, 3, np.where(topic == own, 4, 5))
-        kind = np.where(query == 0, 2, np.where(key == 0, 1, kind))
-        return np.where((query == 0) & (key == 0), 0, kind)
+        return self.vocabulary.kinds[:, self.query].T
 
     def _attention(self, logits: Six) -> Float[np.ndarray, "row token"]:
         weights = self.frequencies * np.exp(logits - logits.max())[self._kind]
@@ -217,6 +212,10 @@ class Rows:
         )
 
 
+# Where the six numbers of a matrix on its modes are.
+NUMBERS = (np.array([0, 1, 2, 2, 3, 3]), np.array([0, 1, 2, 3, 2, 3]))
+
+
 @dataclass(frozen=True, eq=False)
 class Reduced:
     """W^V by its six entries, and the products of W^K and W^Q, all that the loss and its gradient flow see of them."""
@@ -235,22 +234,28 @@ class Reduced:
     def start(cls, scale: float, width: int, *, noise: float = 0.0) -> "Reduced":
         """W^V at zero, and W^K and W^Q as random N(0, s²) matrices of ``width`` rows are on average."""
         check_positive("scale", scale)
-        square = Modes.identity(scale**2 * width)
-        return cls(np.zeros(6), square, square, Modes.identity(0.0), Modes.identity(noise))
+        square = scale**2 * width * np.eye(4)
+        return cls(np.zeros(6), square, square, np.zeros((4, 4)), noise * np.eye(4))
 
     def flat(self) -> Float[np.ndarray, " 30"]:
         """All numbers in one row."""
         products = (self.key, self.query, self.cross, self.noise)
-        return np.concatenate([self.value, *(modes.flat() for modes in products)])
+        return np.concatenate([self.value, *(modes[NUMBERS] for modes in products)])
 
     @classmethod
     def of(cls, flat: Float[np.ndarray, " 30"]) -> "Reduced":
         """The same from one row."""
-        return cls(flat[:6], *(Modes.of(flat[first : first + 6]) for first in (6, 12, 18, 24)))
+        products = np.zeros((4, 4, 4))
+        products[:, *NUMBERS] = flat[6:].reshape(4, 6)
+        return cls(flat[:6], *products)
 
     def logits(self, vocabulary: Vocabulary, width: int) -> Six:
         """M by classes."""
-        return vocabulary.classes(self.cross * (1 / np.sqrt(width)))
+        return vocabulary.classes(self.cross / np.sqrt(width))
+
+
+def _no_change() -> Modes:
+    return np.zeros((4, 4))
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,15 +264,15 @@ class Rates:
 
     value: Six = field(default_factory=lambda: np.ones(6))
     """Learning rates of each class of W^V."""
-    key: Modes = field(default_factory=Modes.identity)
+    key: Modes = field(default_factory=lambda: np.eye(4))
     """Learning rates of W^K's columns, a diagonal matrix: one for [MASK]'s, one for all words'."""
-    query: Modes = field(default_factory=Modes.identity)
-    key_spread: Modes = field(default_factory=lambda: Modes.identity(0.0))
+    query: Modes = field(default_factory=lambda: np.eye(4))
+    key_spread: Modes = field(default_factory=_no_change)
     """What noise adds to W^K⊤W^K."""
-    query_spread: Modes = field(default_factory=lambda: Modes.identity(0.0))
-    noise_decay: Modes = field(default_factory=lambda: Modes.identity(0.0))
+    query_spread: Modes = field(default_factory=_no_change)
+    noise_decay: Modes = field(default_factory=_no_change)
     """X in dN/dt = −XN − NX⊤ + what is added."""
-    noise_spread: Modes = field(default_factory=lambda: Modes.identity(0.0))
+    noise_spread: Modes = field(default_factory=_no_change)
 
 
 def velocity(state: Reduced, gradient: Gradient, vocabulary: Vocabulary, width: int, rates: Rates) -> Reduced:
@@ -280,16 +285,16 @@ def velocity(state: Reduced, gradient: Gradient, vocabulary: Vocabulary, width: 
 
     and likewise for the other two products.
     """
-    slope = vocabulary.modes(gradient.logits) * (-1 / np.sqrt(width))
+    slope = vocabulary.modes(gradient.logits) / -np.sqrt(width)
     by_key, by_query = rates.key @ slope, slope @ rates.query
-    own_key, own_query = state.cross @ by_key.transposed, state.cross.transposed @ by_query
-    fading = rates.noise_decay @ state.noise * -1.0
+    own_key, own_query = state.cross @ by_key.T, state.cross.T @ by_query
+    fading = -rates.noise_decay @ state.noise
     return Reduced(
         -rates.value * gradient.value,
-        own_key + own_key.transposed + rates.key_spread,
-        own_query + own_query.transposed + rates.query_spread,
+        own_key + own_key.T + rates.key_spread,
+        own_query + own_query.T + rates.query_spread,
         by_key @ state.query + state.key @ by_query,
-        fading + fading.transposed + rates.noise_spread,
+        fading + fading.T + rates.noise_spread,
     )
 
 

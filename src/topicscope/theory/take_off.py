@@ -26,10 +26,10 @@ from topicscope.settings.training import Loss, Optimizer
 from topicscope.synthetic.documents import Bags
 from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
-from topicscope.theory.classes import ClassMatrix, Modes, Six, Vocabulary
+from topicscope.theory.classes import PLANE, SAME_WORD, TOPIC, ClassMatrix, Modes, Six, Vocabulary
 from topicscope.theory.cross_entropy import SMALL_RIDGE, cross_entropy_optimum
 from topicscope.theory.dynamics import logit_gradient
-from topicscope.theory.finite_documents import ClassMoments, class_loss, class_moments, class_optimum, moments
+from topicscope.theory.finite_documents import ClassMoments, class_loss, class_moments, class_optimum
 from topicscope.theory.reduced import MOST_LOOKS, Gradient, Optimiser, Rates, Reduced, Rows, flow
 
 # The reduced model's expectations are over this many documents. Under the squared loss the exact moments correct them.
@@ -170,22 +170,17 @@ class Population:
         if self.loss != "squared":
             return None
         size, zero, basis = self.vocabulary, np.zeros(6), np.eye(6)
-        exact = moments(TopicModel.from_settings(self.data), self.masking)
         nothing = self.rows.gradient(zero, zero, "squared")
         columns, of_value, of_gram = np.zeros((3, 6, 6))
         for place, unit in enumerate(basis):
             scatter = self.rows.gradient(zero, zero, "squared", unit)
             whole = self.rows.gradient(unit, zero, "squared")
-            columns[:, place] = whole.value - nothing.value - size.means(2 * size.matrix(unit) @ exact.second)
+            columns[:, place] = whole.value - nothing.value - 2 * size.classes(size.modes(unit) @ self.exact.second)
             of_gram[:, place], of_value[:, place] = scatter.logits, whole.logits
         of_value -= of_gram @ np.array([size.gram(unit) for unit in basis]).T
         known = logit_gradient(self.data, self.masking)
-        return (
-            nothing.value + size.means(2 * exact.cross),
-            columns,
-            of_value - known.of_value,
-            of_gram - known.of_gram,
-        )
+        constant = nothing.value + 2 * size.classes(self.exact.cross)
+        return constant, columns, of_value - known.of_value, of_gram - known.of_gram
 
     def distances(self, logits: Float[np.ndarray, "point key query"]) -> tuple[np.ndarray, np.ndarray]:
         """How far the attention of word and of [MASK] queries is from uniform, at each point."""
@@ -296,7 +291,7 @@ def sgd(rate: float, stepping: Stepping, population: Population) -> Optimiser:
     if stepping.loss == "cross_entropy":
         return lambda state, gradient: Rates()
     size, residual = population.vocabulary, population.residual
-    fastest = 1 / float(np.linalg.eigvalsh(population.exact.second.plane)[-1])
+    fastest = 1 / float(np.linalg.eigvalsh(population.exact.second)[-1])
     if rate >= fastest:
         raise InputError(
             f"rate = {stepping.rate:g} is not allowed: W^V diverges; give less than "
@@ -306,14 +301,9 @@ def sgd(rate: float, stepping: Stepping, population: Population) -> Optimiser:
     def rates(state: Reduced, gradient: Gradient) -> Rates:
         second = size.modes(gradient.second)
         # Where a step would overshoot for ever its noise does not settle; it is kept at its value a little below that.
-        values, vectors = np.linalg.eigh(second.plane)
-        slow = vectors * (values * np.maximum(1 - rate * values, LEAST_FORGETTING)) @ vectors.T
-        forget = Modes(
-            second.topic * max(1 - rate * second.topic, LEAST_FORGETTING),
-            second.same_word * max(1 - rate * second.same_word, LEAST_FORGETTING),
-            slow,
-        )
-        return Rates(noise_decay=forget * 2.0, noise_spread=second * (4 * residual * rate / stepping.batch))
+        values, vectors = np.linalg.eigh(second)
+        forget = vectors * (values * np.maximum(1 - rate * values, LEAST_FORGETTING)) @ vectors.T
+        return Rates(noise_decay=2 * forget, noise_spread=4 * residual * rate / stepping.batch * second)
 
     return rates
 
@@ -329,17 +319,18 @@ def adam(stepping: Stepping, population: Population) -> Optimiser:
     counts = np.array([1.0, size.count])
 
     def diagonal(numbers: Float[np.ndarray, " 2"]) -> Modes:
-        return Modes(float(numbers[1]), float(numbers[1]), np.diag(numbers))
+        """From a number for [MASK] and one for words."""
+        return np.diag(numbers[[1, 1, 0, 1]])
 
     def mean_squares(products: Modes) -> Float[np.ndarray, " 2"]:
         """The mean square of an entry of [MASK]'s column, and of a word's, in a matrix with these products."""
-        mask = max(float(products.plane[0, 0]), 0.0)
+        mask = max(float(products[2, 2]), 0.0)
         return np.array([mask, max(size.trace(products) - mask, 0.0) / size.count]) / width
 
     def columns(squares: Float[np.ndarray, "2 2"], slope: Modes, other: Modes) -> tuple[Modes, Modes]:
         """Rates and spread of W^K's columns ([MASK]'s, a word's) with W^Q's products, or of W^Q's with W^K's."""
         noise = squares @ mean_squares(other) / counts / width / batch
-        signal = mean_squares(slope @ other @ slope.transposed) / width
+        signal = mean_squares(slope @ other @ slope.T) / width
         sigma = np.sqrt(noise + signal)
         rates, spread = rate / (sigma + epsilon), width * noise * (rate / (sigma + epsilon)) ** 2
         return diagonal(rates), diagonal(spread)
@@ -349,7 +340,7 @@ def adam(stepping: Stepping, population: Population) -> Optimiser:
         value = rate / (sigma + epsilon)
         slope = size.modes(gradient.logits)
         key, key_spread = columns(gradient.logit_squares, slope, state.query)
-        query, query_spread = columns(gradient.logit_squares.T, slope.transposed, state.key)
+        query, query_spread = columns(gradient.logit_squares.T, slope.T, state.key)
         walk = (size.count + 1) * (value * np.sqrt(gradient.value_squares / batch)) ** 2
         # Columns of W^V: [MASK]'s, and a word's, of which most entries are of other topics.
         mean = value[[2, 5]]
@@ -379,17 +370,18 @@ def draw_logits(
     )
     mean = np.ones((count, count)) / count
     blocks = np.kron(np.eye(vocabulary.topics), np.full((vocabulary.words,) * 2, 1 / vocabulary.words))
-    projections = {"topic": blocks - mean, "same_word": np.eye(count) - blocks}
+    projections = {TOPIC: blocks - mean, SAME_WORD: np.eye(count) - blocks}
     logits = []
     for state in states:
         keys, queries = np.zeros((2, width, count + 1))
-        for name, projection in projections.items():
-            key, query, cross = (getattr(modes, name) / width for modes in (state.key, state.query, state.cross))
+        for mode, projection in projections.items():
+            key, query, cross = (products[mode] / width for products in (state.key, state.query, state.cross))
             own = cross / np.sqrt(key) if key > 0 else 0.0
             keys[:, 1:] += np.sqrt(key) * first[:, 1:] @ projection
             queries[:, 1:] += (own * first[:, 1:] + np.sqrt(max(query - own**2, 0.0)) * second[:, 1:]) @ projection
         # The plane: four correlated numbers, [MASK] and mean word of W^K and of W^Q.
-        joint = np.block([[state.key.plane, state.cross.plane], [state.cross.plane.T, state.query.plane]]) / width
+        cross = state.cross[PLANE]
+        joint = np.block([[state.key[PLANE], cross], [cross.T, state.query[PLANE]]]) / width
         values, vectors = np.linalg.eigh(joint)
         root = vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
         plane = ends @ root

@@ -1,11 +1,11 @@
 r"""Theorem 1: the optimal E = W^E⊤W^E under uniform attention with W^V = I, and what embedding training can reach.
 
 Under Assumption 1 and with Theorem 1's bias the minimisers are Lemma 1's family with c₁ = 0, which the bias replaces.
-For finite documents the loss plus λ tr E = λ‖W^E‖² is convex in E, which ranges over the positive semi-definite
-matrices (of any rank, for d ≥ V):
+For finite documents the loss is convex in E, which ranges over the positive semi-definite matrices (of any rank, for
+d ≥ V):
 
 .. math:: \min_{E \succeq 0} \; 1 - 2\langle E, B\rangle + \langle ES, E\rangle,
-    \qquad B = \tfrac12 (C + C^\top) - \tfrac{\lambda}{2} I, \quad C = R - b s^\top
+    \qquad B = \tfrac12 (C + C^\top), \quad C = R - b s^\top
 
 In the eigenbasis of S, and with E_ij = F_ij / (s_i s_j)^{1/4}, the objective is Σ h_ij F_ij² − 2⟨F, b⟩ with
 h_ij = (s_i + s_j) / (2√(s_i s_j)) ≥ 1: its condition number is about half the square root of that of S, and F ⪰ 0
@@ -17,11 +17,15 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from topicscope.errors import InputError, check_not_negative, refuse
+from topicscope.errors import InputError, refuse
 from topicscope.settings.data import Masking
 from topicscope.theory.finite_documents import NULL_EIGENVALUE, Moments, population_loss
 from topicscope.theory.lemma1 import Family, constants, topic_gain
 from topicscope.theory.theorem2 import Pattern
+
+# The search for the best E ⪰ 0 stops once the duality gap is below this, or after so many steps.
+LEAST_GAP = 1e-14
+MOST_STEPS = 20_000
 
 
 def theorem1(topics: int, words: int, masking: Masking = Masking()) -> Family:
@@ -112,35 +116,17 @@ class SemidefiniteOptimum:
     """E, symmetric and positive semi-definite."""
 
     loss: float
-    """Its expected loss, without the penalty."""
+    """Its expected loss."""
 
     gap: float
-    """A proven bound: the penalised loss exceeds the minimum over all E ⪰ 0 by at most this (duality gap)."""
-
-    def embedding(self, dimension: int | None = None) -> Float[np.ndarray, "dimension token"]:
-        """A W^E of d rows (by default V) with W^E⊤W^E = E."""
-        values, vectors = np.linalg.eigh(self.matrix)
-        rows = (np.sqrt(np.maximum(values, 0.0)) * vectors).T[::-1]
-        rank = int((values > NULL_EIGENVALUE * values[-1]).sum())
-        dimension = len(values) if dimension is None else dimension
-        if dimension < rank:
-            raise refuse("dimension", dimension, f"the optimal W^E⊤W^E has rank {rank}; give {rank} or more")
-        extra = np.zeros((max(0, dimension - len(rows)), len(rows)))
-        return np.vstack([rows[:dimension], extra])
+    """A proven bound: the loss exceeds the minimum over all E ⪰ 0 by at most this (duality gap)."""
 
 
-def semidefinite_optimum(
-    moments: Moments,
-    bias: Float[np.ndarray, " token"] | None = None,
-    ridge: float = 0.0,
-    tolerance: float = 1e-14,
-    limit: int = 20_000,
-) -> SemidefiniteOptimum:
-    """The E ⪰ 0 with the least loss plus λ tr E, with b held fixed; stops once the duality gap is below tolerance.
+def semidefinite_optimum(moments: Moments, bias: Float[np.ndarray, " token"] | None = None) -> SemidefiniteOptimum:
+    """The E ⪰ 0 with the least loss, with b held fixed.
 
     S must be invertible, as it is for finite documents in which every token occurs.
     """
-    check_not_negative("ridge", ridge)
     values, vectors = np.linalg.eigh(moments.second)
     if values[0] < NULL_EIGENVALUE * values[-1]:
         raise InputError(
@@ -148,57 +134,17 @@ def semidefinite_optimum(
             "can occur, or see Theorem 1 for infinite ones."
         )
     target = moments.target(bias)
-    target = (target + target.T) / 2 - ridge / 2 * np.eye(len(values))
+    target = (target + target.T) / 2
     scale = np.outer(values, values) ** 0.25
     weight = (values[:, None] + values[None, :]) / (2 * scale**2)
-    scaled, gap = _minimise(weight, vectors.T @ target @ vectors / scale, tolerance, limit)
+    scaled, gap = _minimise(weight, vectors.T @ target @ vectors / scale)
     matrix = vectors @ (scaled / scale) @ vectors.T
     matrix = (matrix + matrix.T) / 2
     return SemidefiniteOptimum(matrix, population_loss(matrix, moments, bias), gap)
 
 
-def semidefinite_map_with_bias(
-    moments: Moments, ridge: float = 0.0, bias_ridge: float = 0.0
-) -> Float[np.ndarray, "token token"]:
-    r"""The best map E + b1⊤ with E ⪰ 0 and b^pred trained together, at a cost of λ tr E + μ‖b‖².
-
-    For every E the best b is (r − Es)/(1 + μ). With it, E has the objective of ``semidefinite_optimum`` with
-
-    .. math:: S - \frac{s s^\top}{1+\mu}, \qquad R - \frac{r s^\top}{1+\mu}.
-
-    With μ = 0 and λ = 0 both take 1 to 0, since frequencies sum to one: 1⊤E1 is free. Let E be G on the complement of
-    1 and e⊤ between the two. As 1⊤E1 grows, any e is compatible with E ⪰ 0, so G ⪰ 0 and e are best chosen each on
-    its own; the map does not depend on 1⊤E1. (If e is not in G's range this is an infimum, which training approaches.)
-    """
-    check_not_negative("ridge", ridge)
-    check_not_negative("bias_ridge", bias_ridge)
-    centred = moments.centred(bias_ridge)
-    if bias_ridge > 0:
-        matrix = semidefinite_optimum(centred, ridge=ridge).matrix
-    elif ridge > 0:
-        raise InputError(
-            f"ridge = {ridge} beside a bias without L2 is not allowed here: 1⊤E1 is then held by the ridge alone, and "
-            "this optimum is not computed; give bias_ridge > 0, or ridge = 0."
-        )
-    else:
-        matrix = _centred_optimum(centred)
-    return matrix + ((moments.label - matrix @ moments.mean) / (1 + bias_ridge))[:, None]
-
-
-def _centred_optimum(centred: Moments) -> Float[np.ndarray, "token token"]:
-    """G and e of ``semidefinite_map_with_bias`` as the matrix that is zero along 1: G + 1e⊤/√V."""
-    one = np.full(centred.vocabulary, centred.vocabulary**-0.5)
-    # The last rows of the full right factor span the complement of 1.
-    basis = np.linalg.svd(one[None, :])[2][1:].T
-    inner = basis.T @ centred.second @ basis
-    none = np.zeros(len(inner))
-    best = semidefinite_optimum(Moments(inner, basis.T @ centred.cross @ basis, none, none)).matrix
-    across = np.linalg.solve(inner, basis.T @ centred.cross.T @ one)
-    return np.asarray(basis @ best @ basis.T + np.outer(one, basis @ across))
-
-
 def _minimise(
-    weight: Float[np.ndarray, "token token"], target: Float[np.ndarray, "token token"], tolerance: float, limit: int
+    weight: Float[np.ndarray, "token token"], target: Float[np.ndarray, "token token"]
 ) -> tuple[Float[np.ndarray, "token token"], float]:
     """Minimise Σ h_ij F_ij² − 2⟨F, b⟩ over F ⪰ 0 by Nesterov's method for condition number max h / min h, min h = 1."""
     step = 1 / (2 * weight.max())
@@ -206,8 +152,8 @@ def _minimise(
     momentum = (root - 1) / (root + 1)
     current = _positive_part(target / weight)
     ahead, gap = current, _duality_gap(current, weight, target)
-    for _ in range(limit):
-        if gap <= tolerance:
+    for _ in range(MOST_STEPS):
+        if gap <= LEAST_GAP:
             break
         following = _positive_part(ahead - step * 2 * (weight * ahead - target))
         ahead = following + momentum * (following - current)

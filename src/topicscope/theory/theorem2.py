@@ -18,11 +18,7 @@ Pattern = Literal["block", "diagonal"]
 
 def theorem2(topics: int, words: int, masking: Masking = Masking()) -> Float[np.ndarray, "token token"]:
     """The ridge optimum of W^V under uniform attention as λ → 0 (Theorem 2); see ``theorem2_classes``."""
-    w = theorem2_classes(topics, words, masking)
-    matrix = np.full((topics * words + 1, topics * words + 1), w.different_topic)
-    matrix[1:, 1:][np.kron(np.eye(topics, dtype=bool), np.full((words, words), True))] = w.same_topic
-    matrix[:, 0], matrix[0, :] = w.mask_column, 0
-    return matrix
+    return theorem2_classes(topics, words, masking).matrix(topics, words)
 
 
 def theorem2_classes(topics: int, words: int, masking: Masking = Masking()) -> ClassMatrix:

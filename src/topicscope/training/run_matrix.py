@@ -19,15 +19,15 @@ from topicscope.theory.check import (
     fitting,
     infinite_residuals,
 )
-from topicscope.theory.finite_documents import Moments, finite_optimum, moments, optimum_with_bias
-from topicscope.theory.theorem1 import semidefinite_map_with_bias, semidefinite_optimum
+from topicscope.theory.finite_documents import Moments, finite_optimum, moments
+from topicscope.theory.theorem1 import semidefinite_optimum
 
 EMBEDDING, VALUE = "weights/embedding", "weights/value"
 BIASES = {"prediction_bias": "weights/prediction_bias", "value_bias": "weights/value_bias"}
 # What is not known, or not certain, about a run's optimum.
 NOT_ALL_MATRICES = "{}: the optimum is a lower bound that may not be reachable"
 L2_ON_FACTORS = "L2 acts on W^E and W^V, not on their product: the optimum here is that without L2"
-L2_ELSEWHERE = "L2 acts on more than W^V: no optimum is computed for this"
+L2_ELSEWHERE = "L2 acts on more than W^V, or beside a trained bias: no optimum is computed for this"
 
 Matrix = Float[np.ndarray, "token token"]
 
@@ -138,7 +138,8 @@ def run_optimum(run: RunMatrix, population: Moments) -> tuple[Matrix | None, tup
     """The W + b1⊤ that minimises the population's squared loss over what the run trains, with its L2; and notes.
 
     With one-hot embeddings it is the ridge optimum at the run's λ. With the embedding alone and W^V = I it is the best
-    E ⪰ 0, with b^pred if it is trained too. Else it is the best of all matrices, which W^E⊤W^V W^E can be for d ≥ V.
+    E ⪰ 0. Else it is the best of all matrices, which W^E⊤W^V W^E can be for d ≥ V. A trained bias adds the same to all
+    entries of a row, which the best of all matrices has already.
     None, with the reason as a note, where it is not known.
     """
     model, training = run.settings.model, run.settings.training
@@ -150,25 +151,18 @@ def run_optimum(run: RunMatrix, population: Moments) -> tuple[Matrix | None, tup
     identity = model.value.start == "identity" and not model.value.train and model.embedding.train
     if model.masked_keys == "hidden":
         return None, ("masked positions are hidden as keys: no finite-document optimum is known here",)
-    if (one_hot and l2 - {"value"}) or (identity and l2):
+    if (one_hot and (l2 - {"value"} or (l2 and trained))) or (identity and l2):
         return None, (L2_ELSEWHERE,)
     notes: tuple[str, ...] = ()
-    if one_hot:
-        ridge = training.l2 if l2 else 0.0
-        if trained:
-            matrix, bias = optimum_with_bias(population, ridge)
-            matrix = matrix + bias[:, None]
-        else:
-            matrix = finite_optimum(population, ridge, frozen) + frozen[:, None]
-    elif identity:
-        # A trained b^V adds W^E⊤b^V, which is as free as b^pred.
-        best = semidefinite_map_with_bias(population) if trained else semidefinite_optimum(population, frozen).matrix
-        matrix = best if trained else best + frozen[:, None]
+    if one_hot and not trained:
+        matrix = finite_optimum(population, training.l2 if l2 else 0.0, frozen) + frozen[:, None]
+    elif identity and not trained:
+        matrix = semidefinite_optimum(population, frozen).matrix + frozen[:, None]
     else:
         matrix, notes = finite_optimum(population), (L2_ON_FACTORS,) if l2 else ()
     # Why the run may not be able to reach the optimum.
     if 0 < model.dimension < population.vocabulary:
         notes += (NOT_ALL_MATRICES.format("d is smaller than V"),)
-    if not model.value.train and not identity:
+    if not model.value.train and (trained or not identity):
         notes += (NOT_ALL_MATRICES.format("W^V is not trained"),)
     return matrix, notes

@@ -63,8 +63,6 @@ RIDGES = 10.0 ** -np.arange(5, 11)
 SAMPLES, SAMPLED_DOCUMENTS = 5, 400
 # Share of every topic's probability that is common to all, where words of a topic are to stay alike.
 OVERLAP = 0.3
-# A claim counts a topic if a document has any word of it; its details, if it has at least this share of the words.
-NOTICED = 0.05
 
 
 def infinite_documents(per_document: int = TAU) -> Moments:
@@ -265,10 +263,9 @@ def weighted_contrasts(results: Results) -> Measurement:
 
 def two_to_four_topics(results: Results) -> Measurement:
     """The share of the experiments' documents that have words of two, three or four topics."""
-    shares, noticed = topic_count_distribution(LDA), topic_count_distribution(LDA, NOTICED)
+    shares = topic_count_distribution(LDA)
     return exact(
         float(shares[2:5].sum()),
-        topics_with_5_percent_of_the_words=float(noticed[2:5].sum()),
         average_number=float(shares @ np.arange(len(shares))),
         more_than_four=float(shares[5:].sum()),
     )
