@@ -127,7 +127,7 @@ class HuggingFace:
             batch = padded_batch(documents, masked_keys="visible", average="batch")
             labels = torch.full(batch.tokens.shape, -100)
             labels[batch.masked] = batch.words
-            found.append({"input_ids": batch.tokens, "attention_mask": batch.visible.long(), "labels": labels})
+            found.append({"input_ids": batch.tokens, "attention_mask": batch.keys, "labels": labels})
         return found
 
     def step(self, batch: Any) -> None:

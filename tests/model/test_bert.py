@@ -49,11 +49,11 @@ def test_with_everything_on_it_is_hugging_faces_bert(dtype: torch.dtype, toleran
     model, batch = small_model(dtype), some_batch(dtype)
     theirs = hugging_face(model)(
         input_ids=batch.tokens,
-        attention_mask=batch.visible.long(),
+        attention_mask=batch.keys.long(),
         output_attentions=True,
         output_hidden_states=True,
     )
-    present = batch.visible
+    present = batch.keys
     with torch.no_grad():
         states = model.states(batch.tokens, present)
         for ours, hidden in zip(states, theirs.hidden_states, strict=True):
@@ -73,7 +73,7 @@ def test_gradients_are_those_of_hugging_faces_bert() -> None:
     model, batch = small_model(), some_batch()
     theirs = hugging_face(model)
     (losses(model.predict_masked(batch), batch.words, "cross_entropy") @ batch.weights).backward()
-    logits = theirs(input_ids=batch.tokens, attention_mask=batch.visible.long()).logits[batch.masked]
+    logits = theirs(input_ids=batch.tokens, attention_mask=batch.keys.long()).logits[batch.masked]
     (losses(logits, batch.words, "cross_entropy") @ batch.weights).backward()
     found = {name: each.grad for name, each in theirs.named_parameters() if each.grad is not None}
     expected = {ours: found[name] for ours, name in NAMES.items()}
@@ -93,7 +93,7 @@ def test_without_any_of_its_parts_it_is_not_bert() -> None:
     assert SMALL.is_bert
     off: list[dict[str, Any]] = [{name: False} for name in ("residual", "layer_norm", "embedding_norm", "tied")]
     off += [{"output_projection": False}, {"head_transform": False}, {"feed_forward": 0}, {"token_types": 0.0}]
-    off += [{"positions": "sinusoidal"}, {"masked_keys": "hidden"}, {"attention_dimension": 2}]
+    off += [{"masked_keys": "hidden"}, {"attention_dimension": 2}]
     assert not any(replace(SMALL, **change).is_bert for change in off)
 
 

@@ -126,7 +126,7 @@ def test_uniform_attention_taken_directly_equals_the_full_path(hidden: bool) -> 
     model = build_model(small_settings(model=changes))
     assert model.uniform_attention
     tokens = torch.tensor([[1, 2, 2, 0, 0], [3, 4, 5, 6, 1]])
-    visible = torch.tensor([[True, True, not hidden, False, False], [True] * 5])
+    visible = torch.tensor([[1, 1, not hidden, 0, 0], [1] * 5])
     direct, attention = model(tokens, visible), model.attention(tokens, visible)
     model.uniform_attention = False
     assert direct.detach().numpy() == pytest.approx(model(tokens, visible).detach().numpy(), rel=1e-12)
@@ -140,7 +140,7 @@ ARCHITECTURES = [
     RANDOM_PARTS,
     RANDOM_PARTS | FULL,
     RANDOM_PARTS | {"masked_keys": "hidden"},
-    RANDOM_PARTS | {"positions": "sinusoidal"},
+    RANDOM_PARTS | {"positions": "learned"},
 ]
 
 
@@ -182,7 +182,7 @@ def test_hidden_masked_keys_get_no_attention_and_visible_ones_do() -> None:
     attention = {}
     for keys in ("visible", "hidden"):
         batch = padded_batch(documents, masked_keys=keys, average="document")
-        attention[keys] = model.attention(batch.tokens, batch.visible)[0, :, 0][batch.masked].detach().numpy()
+        attention[keys] = model.attention(batch.tokens, batch.keys)[0, :, 0][batch.masked].detach().numpy()
     assert (attention["hidden"] == 0).all()
     assert (attention["visible"] > 0).all()
     assert small_settings().model.masked_keys == "visible"
@@ -216,12 +216,6 @@ def written_out(weights: dict[str, np.ndarray], settings: Model, tokens: list[in
     state = weights["embedding"].T[:, tokens].copy()
     if settings.positions == "learned":
         state += weights["positions"][: len(tokens)].T
-    if settings.positions == "sinusoidal":
-        half = (width + 1) // 2
-        for place in range(len(tokens)):
-            for k in range(width):
-                angle = place * 10_000.0 ** (-(k % half) / half)
-                state[k, place] += math.sin(angle) if k < half else math.cos(angle)
     if settings.token_types:
         for place in range(len(tokens)):
             state[:, place] += weights["token_types"]
@@ -278,7 +272,6 @@ SWITCHES: list[dict[str, Any]] = [
     {"feed_forward": 5, "layer_norm": True, "residual": True},
     {"head_transform": True},
     {"tied": False},
-    {"positions": "sinusoidal"},
     {"positions": "learned"},
     {"token_types": 1.0},
     {"embedding_norm": True},
@@ -318,7 +311,7 @@ def test_residual_and_feed_forward_are_what_their_names_say() -> None:
 
 def test_without_positions_order_does_not_matter_and_with_them_it_does() -> None:
     tokens, order = torch.tensor([[1, 5, 0, 2]]), [2, 0, 3, 1]
-    for positions, alike in (("none", True), ("sinusoidal", False), ("learned", False)):
+    for positions, alike in (("none", True), ("learned", False)):
         changes = RANDOM_PARTS | {"positions": positions}
         model = build_model(small_settings(model=changes))
         if positions == "learned":

@@ -1,4 +1,4 @@
-"""The objective; and the bag engine gives the reference's losses and gradients, whatever the model and documents."""
+"""The objective; and bags of tokens have the losses and gradients of positions, whatever the model and documents."""
 
 import copy
 import dataclasses
@@ -17,14 +17,14 @@ from torch import Tensor
 from support.helpers import build_model, small_settings
 from topicscope.errors import InputError
 from topicscope.model import bag
-from topicscope.model.bag import LARGEST_TABLE, TableAttention, Tables
+from topicscope.model.bag import BagPass, has_tables
 from topicscope.model.transformer import target_weights
 from topicscope.model.weights import part_of
 from topicscope.settings import Settings
 from topicscope.settings.model import EXTRAS
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
-from topicscope.training.engines import BagEngine, PositionsEngine, losses, make_engine
+from topicscope.training.engines import Engine, TableEngine, losses, make_engine
 
 VOCABULARY = 7
 DOCUMENTS = 4
@@ -41,7 +41,6 @@ class Case:
     kinds: list[str]
     steps: int
     uniform: bool
-    table: bool
     merged: bool
     seed: int
 
@@ -56,53 +55,44 @@ class Case:
         return [documents_of(kind, self.steps * DOCUMENTS, hidden, generator) for kind in self.kinds]
 
 
-EQUATION_7 = {
-    "embedding": {"start": "identity", "train": False},
-    **{name: {"start": "normal", "scale": 0.7} for name in ("key", "query", "value")},
-    **{name: {"start": "zero", "train": False} for name in ("key_bias", "query_bias", "value_bias", "prediction_bias")},
-}
+PART, ABSENT = {"start": "normal", "scale": 0.7}, {"start": "zero", "train": False}
+IDENTITY = {"start": "identity", "train": False}
+BIASES = ("key_bias", "query_bias", "value_bias", "prediction_bias")
 
 
 @some.composite
-def equation_7_cases(draw: Any) -> Case:
-    """What has its gradient written out; each of the three matrices trained or not, attention uniform or not."""
-    case = draw(cases())
-    hidden = {"masked_keys": case.model["masked_keys"], "attention_dimension": case.model["attention_dimension"]}
-    trained = {name: EQUATION_7[name] | {"train": draw(some.booleans())} for name in ("key", "query")}
-    return dataclasses.replace(case, model=EQUATION_7 | trained | hidden, table=True)
+def table_cases(draw: Any) -> Case:
+    """One layer and head: eq. 6 and 7, whose gradients are written out, and what the embedding layer adds."""
+    case, switch = draw(cases()), some.booleans()
+    plain: dict[str, Any] = {"layers": 1, "heads": 1} | dict.fromkeys(("residual", "layer_norm", "head_transform"), False)
+    if draw(switch):
+        plain |= {"output_projection": False, "tied": True, "token_types": 0.0, "embedding_norm": False}
+    parts = {name: {**case.model[name], "train": draw(switch)} for name in ("key", "query", "value", *BIASES)}
+    parts["value_bias"] = parts["value_bias"] | {"train": True}
+    return dataclasses.replace(case, model=case.model | parts | plain | {"feed_forward": 0})
 
 
 @some.composite
 def cases(draw: Any) -> Case:
     switch = some.booleans()
-    one_hot = draw(switch)
-    dimension = 0 if one_hot else draw(some.sampled_from([0, 4, 6]))
-    heads = draw(some.sampled_from([1, 2])) if dimension else 1
-    part = {"start": "normal", "scale": 0.7}
-    absent = {"start": "zero", "train": False}
-    hidden = draw(switch)
+    one_hot, hidden = draw(switch), draw(switch)
+    dimension = 0 if one_hot else draw(some.sampled_from([0, 4, 9, 6]))
     return Case(
         model={
             "dimension": dimension,
             "attention_dimension": draw(some.sampled_from([0, 3])),
-            "heads": heads,
-            "layers": draw(some.sampled_from([1, 1, 2, 3])),
+            "heads": draw(some.sampled_from([1, 2])) if dimension in (4, 6) else 1,
+            "layers": draw(some.sampled_from([1, 2, 3])),
             "masked_keys": "hidden" if hidden else "visible",
-            "residual": draw(switch),
-            "layer_norm": draw(switch),
-            "output_projection": draw(switch),
+            **{name: draw(switch) for name in ("residual", "layer_norm", "output_projection", "head_transform")},
             "feed_forward": draw(some.sampled_from([0, 5])),
-            "head_transform": draw(switch),
             "tied": draw(switch),
             "token_types": draw(some.sampled_from([0.0, 1.0])),
             "embedding_norm": draw(switch),
-            "embedding": {"start": "identity", "train": False} if one_hot else part,
-            **{name: part | {"train": draw(switch)} for name in ("key", "query")},
-            "value": part,
-            **{
-                name: draw(some.sampled_from([part, absent]))
-                for name in ("key_bias", "query_bias", "value_bias", "prediction_bias")
-            },
+            "embedding": IDENTITY if one_hot else PART,
+            **{name: PART | {"train": draw(switch)} for name in ("key", "query")},
+            "value": PART,
+            **{name: draw(some.sampled_from([PART, ABSENT])) for name in BIASES},
         },
         training={
             "loss": draw(some.sampled_from(["cross_entropy", "squared"])),
@@ -111,7 +101,6 @@ def cases(draw: Any) -> Case:
         kinds=draw(some.lists(some.sampled_from(KINDS[:3] if hidden else KINDS), min_size=1, max_size=3)),
         steps=draw(some.integers(1, 2)),
         uniform=draw(switch),
-        table=draw(switch),
         merged=draw(switch),
         seed=draw(some.integers(0, 1000)),
     )
@@ -143,8 +132,8 @@ def documents_of(kind: str, count: int, hidden: bool, generator: np.random.Gener
     return MaskedDocuments(lengths, tokens, word, masked)
 
 
-def engines(case: Case, dtype: torch.dtype) -> tuple[BagEngine, PositionsEngine]:
-    """Both engines on the same weights."""
+def engines(case: Case, dtype: torch.dtype) -> tuple[Engine, Engine]:
+    """On bags of tokens and position by position, with the same weights."""
     models = [build_model(case.settings, seed=case.seed + place, dtype=dtype) for place in range(len(case.members))]
     with torch.no_grad():
         for model in models:
@@ -155,10 +144,12 @@ def engines(case: Case, dtype: torch.dtype) -> tuple[BagEngine, PositionsEngine]
                 if small and "norm" not in name and "bias" not in name:
                     parameter.mul_(20)  # what the switches add starts so small that later layers would hardly count
     seeds, topics = range(len(models)), TopicModel.from_settings(case.settings.documents)
-    fast = BagEngine(case.settings, seeds, topics, copy.deepcopy(models))
-    slow = PositionsEngine(case.settings, seeds, topics, models)
-    for computing in (*fast.computing, *slow.computing):
-        computing.uniform_attention = case.uniform or case.settings.model.uniform
+    by_position = dataclasses.replace(case.settings.training, engine="reference")
+    kind = TableEngine if has_tables(case.settings.model, VOCABULARY) else Engine
+    fast = kind(case.settings, seeds, topics, copy.deepcopy(models))
+    slow = Engine(dataclasses.replace(case.settings, training=by_position), seeds, topics, models)
+    for model in (*fast.models, *slow.models):
+        model.uniform_attention = case.uniform or case.settings.model.uniform
     return fast, slow
 
 
@@ -167,7 +158,7 @@ def outcome(engine: Any, case: Case, step: int) -> Outcome:
     return values.detach(), engine.loss_gradients(values, engine.trained)
 
 
-def exact_outcome(engine: PositionsEngine, case: Case, step: int) -> Outcome:
+def exact_outcome(engine: Engine, case: Case, step: int) -> Outcome:
     """The same model's outcome in float64."""
     _, exact = engines(case, torch.float64)
     with torch.no_grad():
@@ -191,11 +182,9 @@ def worst(found: Outcome, expected: Outcome, tolerance: float) -> float:
 
 
 def check_equal(case: Case) -> None:
-    largest = LARGEST_TABLE if case.table else 0
     step = case.steps - 1
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("topicscope.model.bag.LARGEST_TABLE", largest)
-        patch.setattr("topicscope.model.counts.MANY_TARGETS", 0 if case.merged else 64)
+        patch.setattr(bag, "MANY_TARGETS", 0 if case.merged else 64)
         for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, 1e-4)):
             fast, slow = engines(case, dtype)
             expected = outcome(slow, case, step)
@@ -222,67 +211,43 @@ def examples(count: int) -> hypothesis_settings:
 
 
 @given(cases())
-@examples(15)
-def test_losses_and_gradients_are_those_of_the_reference(case: Case) -> None:
-    check_equal(case)
-
-
-@pytest.mark.parametrize(
-    ("dimension", "more"),
-    [(0, {}), (4, {}), (9, {}), (0, {"tied": False}), (8, {"heads": 2}), (8, {"heads": 4, "residual": True})],
-    ids=str,
-)
-def test_one_layer_through_tables_is_that_of_the_reference(
-    dimension: int, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Narrower than the vocabulary and wider, with biases and what the embedding layer adds."""
-    part = {"start": "normal", "scale": 0.7}
-    model = EQUATION_7 | {"masked_keys": "visible", "token_types": 1.0, "dimension": dimension} | more
-    model |= {"value_bias": part, "prediction_bias": part, "query_bias": part}
-    if dimension:
-        model["embedding"] = part
-    case = Case(model, {"loss": "squared"}, ["any"], steps=1, uniform=False, table=True, merged=False, seed=3)
-    check_equal(case)
-    assert engines(case, torch.float64)[0]._model.has_tables
-    # The control: scores that are wrong by one per cent are found.
-    right = TableAttention.__init__
-
-    def wrong(self: TableAttention, tables: Tables, *others: Any) -> None:
-        assert tables.scores is not None
-        right(self, dataclasses.replace(tables, scores=1.01 * tables.scores), *others)
-
-    monkeypatch.setattr(TableAttention, "__init__", wrong)
-    with pytest.raises(AssertionError):
-        check_equal(case)
-
-
-@given(equation_7_cases())
 @examples(10)
-def test_the_gradient_of_equation_7_is_that_of_the_reference(case: Case) -> None:
-    assert case.settings.model.equation_7
+def test_distinct_tokens_have_the_losses_and_gradients_of_positions(case: Case) -> None:
     check_equal(case)
 
 
-@given(equation_7_cases())
+@given(table_cases())
+@examples(15)
+def test_tables_have_the_losses_and_gradients_of_positions(case: Case) -> None:
+    assert has_tables(case.settings.model, VOCABULARY)
+    check_equal(case)
+
+
+@given(table_cases())
 @examples(5)
-def test_the_gradient_of_equation_7_needs_no_private_function_of_torch(case: Case) -> None:
+def test_tables_need_no_private_function_of_torch(case: Case) -> None:
     assert bag.SOFTMAX_BACKWARD is not None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bag, "SOFTMAX_BACKWARD", None)
         check_equal(case)
 
 
-@pytest.mark.slow
-@given(equation_7_cases())
-@examples(200)
-def test_the_gradient_of_equation_7_is_that_of_the_reference_in_many_cases(case: Case) -> None:
+def test_tables_that_are_wrong_by_one_per_cent_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = {"embedding": PART, "value": PART, "key": PART, "query": PART, "masked_keys": "visible"}
+    case = Case(model, {"loss": "squared"}, ["any"], steps=1, uniform=False, merged=False, seed=3)
     check_equal(case)
+    right = BagPass.__init__
+    monkeypatch.setattr(
+        BagPass, "__init__", lambda self, values, scores, *others: right(self, values, 1.01 * scores, *others)
+    )
+    with pytest.raises(AssertionError):
+        check_equal(case)
 
 
 @pytest.mark.slow
-@given(cases())
-@examples(300)
-def test_losses_and_gradients_are_those_of_the_reference_for_many_architectures(case: Case) -> None:
+@given(some.one_of(cases(), table_cases()))
+@examples(400)
+def test_bags_have_the_losses_and_gradients_of_positions_for_many_architectures(case: Case) -> None:
     check_equal(case)
 
 

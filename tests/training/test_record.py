@@ -16,7 +16,7 @@ from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.finite_documents import finite_optimum, moments, population_loss
 from topicscope.training.batches import BatchStream
 from topicscope.training.engines import make_engine
-from topicscope.training.record import AttentionByClass, StageRecorder, uniform_gain
+from topicscope.training.record import ROW_DOCUMENTS, AttentionByClass, Measures, uniform_gain
 
 
 @pytest.mark.parametrize("masked_keys", ["visible", "hidden"])
@@ -33,7 +33,7 @@ def test_average_attention_of_bags_equals_that_of_all_pairs_of_positions(masked_
     documents = stream.held_out(8, Purpose.MEASURE)
     others = stream.held_out(8, Purpose.VALIDATION)
     # With positions in the settings it is computed from positions; this model has none either way.
-    by_position = dataclasses.replace(settings, model=dataclasses.replace(settings.model, positions="sinusoidal"))
+    by_position = dataclasses.replace(settings, model=dataclasses.replace(settings.model, positions="learned"))
     found, expected, other = (
         AttentionByClass(chosen, how, topics).averages(model)
         for chosen, how in ((documents, settings), (documents, by_position), (others, settings))
@@ -55,23 +55,17 @@ def _one_hot(loss: str, **training: object) -> Settings:
 def test_recorded_attention_is_the_models_own(masked_keys: str, switches: dict[str, Any]) -> None:
     settings = small_settings(model={"masked_keys": masked_keys, **switches})
     topics, draw = TopicModel.from_settings(settings.documents), np.random.default_rng(4)
-    starts = [
-        {
-            name: (array + draw.normal(size=array.shape)).astype(np.float32)
-            for name, array in start_weights(settings, seed, topics).items()
-        }
-        for seed in range(2)
-    ]
-    engine = make_engine(settings, (0, 1), topics, starts)
-    recorder = StageRecorder(settings, topics)
-    documents = recorder.documents
-    batch = padded_batch(documents, masked_keys=settings.model.masked_keys, average="document")
-    tokens, seen = batch.tokens.numpy(), batch.visible.numpy()
-    present = np.arange(tokens.shape[1]) < documents.lengths[:, None]
+    engine = make_engine(settings, (0, 1), topics)
+    for weight in engine.weights.values():
+        weight += torch.from_numpy(draw.normal(size=weight.shape))
+    measures = Measures(engine)
+    found, documents = measures.numbers(), measures._documents
+    assert documents is not None
+    batch = padded_batch(documents.span(0, ROW_DOCUMENTS), masked_keys=settings.model.masked_keys)
+    tokens, seen, present = batch.tokens.numpy(), batch.keys.numpy(), batch.queries.numpy() > 0
     uniform = seen / seen.sum(axis=1, keepdims=True)
-    found = recorder.numbers(engine.weights)
     for place, model in enumerate(engine.models):
-        attention = model.attention(batch.tokens, batch.visible)[0, :, 0].detach().double().numpy()
+        attention = model.attention(batch.tokens, batch.keys)[0, :, 0].detach().numpy()
         distance = np.abs(attention - uniform[:, :, None]).sum(axis=1) / 2
         for name, queries in (("words", tokens > 0), ("mask", tokens == 0)):
             expected = distance[present & queries].mean()
@@ -82,7 +76,7 @@ def test_recorded_attention_is_the_models_own(masked_keys: str, switches: dict[s
 def test_the_gain_under_uniform_attention_is_one_at_the_optimum_and_zero_at_nothing() -> None:
     settings = _one_hot("squared")
     topics = TopicModel.from_settings(settings.documents)
-    gain = uniform_gain(settings, topics, StageRecorder(settings, topics).documents)
+    gain = uniform_gain(settings, topics, BatchStream(settings, topics).held_out(20, Purpose.MEASURE))
     assert gain is not None
     best = finite_optimum(moments(topics, settings.masking))
     assert gain(best) == pytest.approx(1)
@@ -101,10 +95,8 @@ def test_the_gain_under_cross_entropy_is_that_of_losses_on_the_same_documents() 
     gain = uniform_gain(settings, topics, documents)
     assert gain is not None
     matrices = [size * draw.normal(size=(topics.vocabulary, topics.vocabulary)) for size in (0.0, 0.5, 1.0)]
-    start = start_weights(frozen, 0, topics)
-    engine = make_engine(
-        frozen, range(3), topics, [start | {"value": matrix[None].astype(np.float32)} for matrix in matrices]
-    )
+    engine = make_engine(frozen, range(3), topics)
+    engine.weights["value"].copy_(torch.from_numpy(np.stack(matrices))[:, None])
     with torch.no_grad():
         nothing, first, second = engine.losses(engine.prepare([documents] * 3)[0]).tolist()
     assert gain(matrices[0]) == pytest.approx(0, abs=1e-12)
@@ -120,19 +112,15 @@ def test_biases_count_as_part_of_what_the_value_matrix_gains() -> None:
     model = dataclasses.replace(settings.model, value_bias=trained, prediction_bias=trained)
     biased = dataclasses.replace(settings, model=model)
     topics, draw = TopicModel.from_settings(settings.documents), np.random.default_rng(5)
-    weights = start_weights(biased, 0, topics)
-    weights |= {
-        name: 0.1 * draw.normal(size=weights[name].shape).astype(np.float32)
-        for name in ("value", "value_bias", "prediction_bias")
-    }
-    own = {name: torch.from_numpy(weight)[None] for name, weight in weights.items()}
-    gain = StageRecorder(biased, topics).numbers(own)["uniform_gain"][0]
+    engine = make_engine(biased, [0], topics)
+    weights = {name: engine.weights[name] for name in ("value", "value_bias", "prediction_bias")}
+    for weight in weights.values():
+        weight.copy_(0.1 * torch.from_numpy(draw.normal(size=weight.shape)))
+    gain = Measures(engine).numbers()["uniform_gain"][0]
     exact = moments(topics, settings.masking)
     best = population_loss(finite_optimum(exact), exact)
-    matrix, bias = (
-        weights["value"][0].astype(float),
-        (weights["value_bias"][0] + weights["prediction_bias"]).astype(float),
-    )
+    matrix = weights["value"][0, 0].double().numpy()
+    bias = (weights["value_bias"][0, 0] + weights["prediction_bias"][0]).double().numpy()
     loss = population_loss(matrix, exact, bias)
     assert gain == pytest.approx((1 - loss) / (1 - best), rel=1e-5)
     # Control: without the biases it is another number.

@@ -6,16 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.helpers import build_model, small_settings
+from support.helpers import small_settings
 from topicscope.measure.blocks import averages_by_class
 from topicscope.measure.stages import TAKE_OFF
 from topicscope.settings import Data, Masking, Model, Part, Settings, Training
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.finite_documents import finite_optimum, moments, population_loss
 from topicscope.training import reference
-from topicscope.training.batches import BatchStream
+from topicscope.training.engines import make_engine
 from topicscope.training.loop import train_seeds
-from topicscope.training.record import SnapshotTaker
+from topicscope.training.record import Measures
 from topicscope.training.reference import optimum_measures, reference_stages
 
 FROZEN: dict[str, Any] = {"start": "zero", "train": False}
@@ -109,8 +109,8 @@ def test_what_has_no_matrix_says_why(model: dict[str, Any], training: dict[str, 
 
 def frame_of(**changes: Any) -> tuple[dict[str, np.ndarray], Any]:
     settings = small_settings(**changes)
-    model = build_model(settings)
-    return SnapshotTaker([BatchStream(settings, TopicModel.from_settings(settings.documents))]).take([model]), model
+    engine = make_engine(settings, [0], TopicModel.from_settings(settings.documents))
+    return dict(Measures(engine).frame(0)), engine.models[0]
 
 
 def test_uniform_attention_is_the_same_in_all_classes_of_a_frame() -> None:
@@ -125,8 +125,8 @@ def test_frames_keep_what_the_value_matrix_does_between_tokens() -> None:
     frame, model = frame_of(model={"layers": 2})
     table, value = (model.parameter(name).detach().numpy() for name in ("embedding", "value"))
     slow = np.stack([table @ layer @ table.T for layer in value])
-    np.testing.assert_allclose(frame["value_products"][0], slow, rtol=1e-5, atol=1e-9)
-    np.testing.assert_allclose(frame["embedding_products"][0, 0], table @ table.T, rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(frame["value_products"][0], slow, rtol=1e-4, atol=1e-8)
+    np.testing.assert_allclose(frame["embedding_products"][0, 0], table @ table.T, rtol=1e-4, atol=1e-8)
     topics = np.array([0, 1, 1, 2, 2, 3, 3])
     for layer in range(2):
         expected = averages_by_class(slow[layer], topics)

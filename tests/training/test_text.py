@@ -20,7 +20,7 @@ from topicscope.training import text
 from topicscope.training.engines import make_engine
 from topicscope.training.folder import RunFolder
 from topicscope.training.loop import train
-from topicscope.training.record import AttentionDistances
+from topicscope.training.record import Measures
 from topicscope.training.text import prepare_text
 
 pytest.importorskip("tokenizers")
@@ -90,7 +90,6 @@ def test_text_without_positions_is_computed_on_bags_with_the_same_loss_and_gradi
         )
         for engine in ("auto", "reference")
     )
-    assert type(fast) is not type(slow)
     outcomes = []
     for engine in (fast, slow):
         batch = engine.prepare([own.chunk(0) for own in engine.streams], engine.streams[0].steps)[0]
@@ -105,14 +104,14 @@ def test_attention_is_held_against_uniform_attention_query_by_query_on_held_out_
     large = {"scale": 1.0}
     settings, source = small_text_settings(model={"key": large, "query": large, "value": large}), small_text()
     engine = make_engine(settings, [0], source)
-    distances = AttentionDistances(engine)
-    measured = {name: of[0] for name, of in distances.numbers(engine.weights).items()}
-    batch = distances._batch
+    measures = Measures(engine)
+    measured = {name: of[0] for name, of in measures.numbers().items()}
+    batch = measures._few
     assert batch is not None
-    tokens, visible = batch.tokens.numpy(), batch.visible.numpy()
+    tokens, visible = batch.tokens.numpy(), batch.keys.numpy()
     held_out = {tuple(source.select(np.array([place])).tokens) for place in engine.streams[0]._held_out}  # type: ignore[union-attr]
     assert {len(row) for row in held_out} >= set(visible.sum(axis=1).tolist())
-    attention = engine.models[0].attention(batch.tokens, batch.visible).detach().numpy()
+    attention = engine.models[0].attention(batch.tokens, batch.keys).detach().numpy()
     found: dict[str, list[list[float]]] = {"words": [[], []], "mask": [[], []]}
     for layer, passage, head, query in np.ndindex(*attention.shape[:3], attention.shape[4]):
         token = int(tokens[passage, query])
@@ -125,8 +124,8 @@ def test_attention_is_held_against_uniform_attention_query_by_query_on_held_out_
         assert measured[f"attention/{kind}"] == pytest.approx([np.mean(each) for each in layers], rel=1e-4)
     assert measured["attention/words"] != pytest.approx(measured["attention/mask"], rel=1e-3)
     # The control: no keys and queries, uniform attention.
-    engine.weights["key"].data.zero_()
-    assert distances.numbers(engine.weights)["attention/words"][0] == pytest.approx([0, 0], abs=1e-6)
+    engine.weights["key"].zero_()
+    assert measures.numbers()["attention/words"][0] == pytest.approx([0, 0], abs=1e-6)
 
 
 def test_a_saved_model_loads_in_hugging_face_with_the_same_outputs(run: RunFolder) -> None:

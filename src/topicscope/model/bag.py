@@ -1,34 +1,34 @@
-"""The paper's transformer on bags of tokens: the same function as the reference, with one row per distinct token.
+"""One layer on bags of tokens: the same function as the reference, from tables over the vocabulary.
 
-Without positions, equal tokens of a document have equal states at every depth. So a document needs each token's count,
-and one prediction for each distinct token among its masked positions. Attention from token a to token b of a document
-is n_b exp(s_ab), normalised: log n_b is added to the score. All members of an ensemble are computed in one tensor:
-every parameter has a leading ``seed`` axis.
+Without positions equal tokens of a document have equal states. So a document needs each token's count, and one
+prediction for each distinct token among its masked positions. Attention from token a to token b of a document is
+n_b exp(s_ab), normalised: log n_b is added to the score. All members of an ensemble are computed in one tensor with a
+leading ``seed`` axis.
 
-What all models have in common is the last step, from a row of scores per distinct query to the losses
-(``RowLosses``). One linear layer over a small vocabulary needs three tables over tokens, whatever the documents
-(``TablePass``); all else is computed on each document's distinct tokens (``SlotPass``). At the paper's size a step is
-some twenty small operations, and autograd would double their cost, so gradients by rows and tables are written out.
+A step consists of some twenty small operations at the paper's size, and autograd would double their cost, so gradients
+are written out.
 """
 
-import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 from torch.linalg import vecdot
-from torch.nn import functional
 
-from topicscope.model.counts import SlotBatch, TableBatch, Targets
-from topicscope.model.transformer import Blocks, Layer
-from topicscope.model.weights import NORM_EPSILON
-from topicscope.settings import Model
-from topicscope.settings.training import Loss
+from topicscope.model.transformer import target_weights
+from topicscope.settings import BIASES, Model
+from topicscope.settings.model import MaskedKeys
+from topicscope.settings.training import Average, Loss
+from topicscope.synthetic.documents import MaskedDocuments
 
-# Up to this vocabulary one layer's scores are computed once for all pairs of tokens.
+# Up to this vocabulary scores are computed once for all pairs of tokens.
 LARGEST_TABLE = 512
+# Above this many targets per document, equal ones are merged; below, merging costs more than it saves.
+MANY_TARGETS = 64
 # What autograd calls for softmax. PyTorch does not promise to keep it: where it is gone this is None, and the product
 # of Jacobian and vector is written out.
 SOFTMAX_BACKWARD: Callable[..., Tensor] | None = getattr(torch, "_softmax_backward_data", None)
@@ -36,320 +36,332 @@ SOFTMAX_BACKWARD: Callable[..., Tensor] | None = getattr(torch, "_softmax_backwa
 Gradients = dict[str, Float[Tensor, "seed ..."]]
 
 
-class RowLosses:
-    r"""Each seed's weighted sum of losses, from one row of scores for all masked positions that share it.
+def has_tables(model: Model, vocabulary: int) -> bool:
+    """Whether a model without positions has one layer and head over a small vocabulary, and is linear behind them."""
+    beyond = model.residual or model.layer_norm or model.feed_forward or model.head_transform
+    return model.layers == model.heads == 1 and vocabulary <= LARGEST_TABLE and not beyond
 
-    .. math::
-        \sum_n w_n l_{sq}(x_{r(n)}) = \sum_r w_r \lVert x_r \rVert^2 + \sum_n w_n (1 - 2 x_{r(n), i_n}), \qquad
-        \sum_n w_n l_{ce}(x_{r(n)}) = \sum_r w_r \log \sum_i \exp(x_{ri}) - \sum_n w_n x_{r(n), i_n}
 
-    with w_r the sum of w_n over the positions n of row r. The gradient by :math:`x_r` is :math:`w_r \sigma(x_r) - t_r`
-    for the cross-entropy and :math:`2 (w_r x_r - t_r)` for the squared loss, t_r the shares of the words to be
-    predicted.
-    """
-
-    @torch.no_grad()
-    def __init__(self, scores: Float[Tensor, "seed row token"], targets: Targets, kind: Loss) -> None:
-        self._targets, self._kind, self._kept = targets, kind, scores
-        chosen = scores.reshape(-1).index_select(0, targets.place).view_as(targets.weight)
-        if kind == "cross_entropy":
-            # log Σ exp(x) = max x − log max σ(x), which spares taking exponentials again for the gradient.
-            self._kept = probabilities = scores.softmax(dim=2)
-            log_sums = scores.amax(dim=2) - probabilities.amax(dim=2).log_()
-            self.losses = vecdot(targets.row_weight, log_sums) - vecdot(targets.weight, chosen)
-        else:
-            squares = vecdot((scores * targets.row_weight[:, :, None]).flatten(1), scores.flatten(1))
-            self.losses = squares + vecdot(1 - 2 * chosen, targets.weight)
-
-    @torch.no_grad()
-    def gradient(self) -> Float[Tensor, "seed row token"]:
-        """∂L/∂x of every row."""
-        targets = self._targets
-        gradient = self._kept * targets.row_weight[:, :, None]
-        gradient.view(-1).index_add_(0, targets.place, targets.weight.view(-1), alpha=-1)
-        return gradient if self._kind == "cross_entropy" else gradient.mul_(2)
+# Counting. Some steps' documents are counted at once, but member after member: one member's positions fit into the
+# processor's cache. Then each step's batch is put together from slices.
 
 
 @dataclass(frozen=True, eq=False)
-class Tables:
-    """One layer as tables over tokens; with several heads each has its own."""
+class BagBatch:
+    """Documents of all seeds as counts, and what is to be predicted from each row of scores.
 
-    values: Float[Tensor, "seed_head token width"]
-    """v: what a token contributes where it is attended to; scores themselves where nothing but a matrix follows."""
+    A row is a document and one of its distinct masked tokens, the query; or a document alone where every query gets
+    the same scores.
+    """
 
-    scores: Float[Tensor, "seed_head query token"] | None
-    """s: attention's logits between all tokens; None if attention is uniform."""
+    log_counts: Float[Tensor, "documents token"]
+    """log n of each token as a key, −∞ where it is absent; documents of all seeds, one after another."""
+
+    document: Int[Tensor, " seed_row"] | None
+    """Each row's document; None if a row is a document."""
+
+    query: Int[Tensor, " seed_row"] | None
+    """Each row's query, as seed · V + token; None likewise."""
+
+    place: Int[Tensor, " seed_target"]
+    """Flat places in (row, token) of the words to be predicted."""
+
+    weight: Float[Tensor, "seed target"]
+    """Their shares of the loss; they sum to one for each seed."""
+
+    row_weight: Float[Tensor, "seed row"]
+    """The sum of a row's shares."""
 
 
-class TableAttention:
-    r"""What one layer's attention mixes for each row r, a document and its query token a(r).
+@dataclass(frozen=True)
+class Counting:
+    """How documents are counted."""
+
+    vocabulary: int
+    masked_keys: MaskedKeys
+    average: Average
+    dtype: torch.dtype
+    by_document: bool
+    """Whether queries do not matter, so that one row per document is enough."""
+
+
+def bag_batches(members: Iterable[MaskedDocuments], counting: Counting, steps: int = 1) -> list[BagBatch]:
+    """Count the documents of some steps, for each member of an ensemble.
+
+    Where members have different numbers of rows or targets, the shorter ones are filled up with entries of weight zero
+    that read their own seed's first ones.
+    """
+    counted = [_Member.of(member, counting, steps) for member in members]
+    seeds, vocabulary = len(counted), counting.vocabulary
+    log_counts = torch.cat([own.log_counts for own in counted], dim=1).unbind()
+    rows, targets = (SideBySide([own.bounds[kind] for own in counted]) for kind in (0, 1))
+    document: Sequence[Tensor | None] = [None] * steps
+    query: Sequence[Tensor | None] = [None] * steps
+    if not counting.by_document:
+        document = rows.join([own.document for own in counted], len(log_counts[0]) // seeds)
+        query = rows.join([own.query for own in counted], vocabulary)
+    place = targets.join([own.place for own in counted], rows.widths * vocabulary)
+    weight, row_weight = (
+        [step.view(seeds, -1) for step in kind.join([getattr(own, name) for own in counted])]
+        for kind, name in ((targets, "weight"), (rows, "row_weight"))
+    )
+    return [BagBatch(*parts) for parts in zip(log_counts, document, query, place, weight, row_weight, strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class _Member:
+    """One member's documents of some steps, step after step; what a ``BagBatch`` has, without the other members."""
+
+    log_counts: Float[Tensor, "step document token"]
+    document: Int[np.ndarray, " row"]
+    query: Int[np.ndarray, " row"]
+    place: Int[np.ndarray, " target"]
+    weight: Float[np.ndarray, " target"]
+    row_weight: Float[np.ndarray, " row"]
+    bounds: tuple[Int[np.ndarray, " bound"], Int[np.ndarray, " bound"]]
+    """Where each step's rows begin, and the last one's end; and its targets."""
+
+    @classmethod
+    def of(cls, member: MaskedDocuments, counting: Counting, steps: int) -> "_Member":
+        """Count the documents."""
+        vocabulary, documents = counting.vocabulary, len(member) // steps
+        code = np.repeat(np.arange(0, len(member) * vocabulary, vocabulary), member.lengths)
+        code += member.tokens
+        number = np.bincount(code, minlength=len(member) * vocabulary)
+        masked = code.take(member.where)
+        if counting.masked_keys == "hidden":
+            number -= np.bincount(masked, minlength=len(number))
+        log_number = log_of_counts(int(member.lengths.max()), counting.dtype).take(number, mode="clip")
+        if counting.by_document:
+            code = np.arange(0, len(number), vocabulary)
+            row = np.repeat(np.arange(len(member)), member.masked_counts)
+        else:
+            is_row = np.zeros(len(number), dtype=bool)
+            is_row[masked] = True
+            code = np.flatnonzero(is_row)
+            row_of_code = np.empty(len(number), dtype=np.int32)
+            row_of_code[code] = np.arange(len(code), dtype=np.int32)
+            row = row_of_code.take(masked).astype(np.int64)
+        rows = np.searchsorted(code, np.arange(steps + 1) * (documents * vocabulary))
+        sizes = np.diff(rows)
+        # Dividing by one number is quicker than divmod.
+        document = code // vocabulary
+        query = code - document * vocabulary
+        document -= np.repeat(np.arange(steps) * documents, sizes)
+
+        weight = target_weights(member, counting.average, batches=steps)
+        row_weight = np.bincount(row, weights=weight, minlength=len(code))
+        targets = bounds_of(member.masked_counts.reshape(steps, -1).sum(axis=1))
+        word = member.targets
+        if len(word) > MANY_TARGETS * len(member):
+            merged, which = np.unique(row * vocabulary + word, return_inverse=True)
+            weight, targets = np.bincount(which, weights=weight), np.searchsorted(merged, rows * vocabulary)
+            row, word = np.divmod(merged, vocabulary)
+        # Where each row's scores begin among those of its step.
+        begins = (np.arange(len(code)) - np.repeat(rows[:-1], sizes)) * vocabulary
+        precision = np.float64 if counting.dtype == torch.float64 else np.float32
+        return cls(
+            log_counts=torch.from_numpy(log_number).view(steps, -1, vocabulary),
+            document=document,
+            query=query,
+            place=begins.take(row) + word,
+            weight=weight.astype(precision),
+            row_weight=row_weight.astype(precision),
+            bounds=(rows, targets),
+        )
+
+
+class SideBySide:
+    """Joins what members have for each step: equally many items for each seed, with zeros where it has fewer."""
+
+    def __init__(self, bounds: Sequence[Int[np.ndarray, " bound"]]) -> None:
+        """Where each member's steps begin among its items, and the last one ends."""
+        self.seeds, self._bounds = len(bounds), np.array(bounds)
+        self._sizes = np.diff(self._bounds, axis=1)
+        self.widths: Int[np.ndarray, " step"] = self._sizes.max(axis=0)
+        """Items for each seed."""
+
+    @cached_property
+    def _places(self) -> list[Int[np.ndarray, " item"]]:
+        """Where each member's items go."""
+        begins = bounds_of(self.widths * self.seeds)[:-1] + np.arange(self.seeds)[:, None] * self.widths
+        shifts = begins - self._bounds[:, :-1]
+        return [
+            np.repeat(shift, sizes) + np.arange(self._bounds[seed, 0], self._bounds[seed, -1])
+            for seed, (shift, sizes) in enumerate(zip(shifts, self._sizes, strict=True))
+        ]
+
+    def join(
+        self, members: Sequence[Shaped[np.ndarray, "..."]], offset: int | Int[np.ndarray, " step"] | None = None
+    ) -> Sequence[Shaped[Tensor, " seed_item"]]:
+        """Each step's items, seed after seed; a seed's numbers are moved on by seed · ``offset``."""
+        sizes = self.widths * self.seeds
+        if self.seeds == 1:
+            return torch.from_numpy(members[0]).split_with_sizes(sizes.tolist())
+        joined = np.zeros(sizes.sum(), dtype=members[0].dtype)
+        for own, places in zip(members, self._places, strict=True):
+            joined[places] = own
+        if offset is not None:
+            offsets = np.multiply.outer(np.broadcast_to(offset, len(sizes)), np.arange(self.seeds))
+            joined += np.repeat(offsets, np.repeat(self.widths, self.seeds))
+        return torch.from_numpy(joined).split_with_sizes(sizes.tolist())
+
+
+@lru_cache(maxsize=8)
+def log_of_counts(longest: int, dtype: torch.dtype) -> Float[np.ndarray, " count"]:
+    """Logarithms of n = 0 … longest, −∞ for 0: counts are small, and looking up is faster than computing."""
+    return torch.arange(longest + 1, dtype=torch.float64).log().to(dtype).numpy()
+
+
+def bounds_of(sizes: Int[np.ndarray, " step"]) -> Int[np.ndarray, " bound"]:
+    """Where pieces of these sizes begin, one after another, and the last one ends."""
+    return np.append(0, np.cumsum(sizes))
+
+
+# Computing.
+
+
+class BagPass:
+    r"""Each seed's losses on a batch, from the tables of its layer, and their gradients by these.
+
+    Row r, a document and its query a(r), has the prediction
 
     .. math::
-        A_{rb} \propto n_b \exp(s_{a(r) b}), \qquad m_r = \sum_b A_{rb} v_b
+        x_r = \sum_b A_{rb} v_b, \qquad A_{rb} \propto n_b \exp(s_{a(r) b}),
 
-    With :math:`H_r = \partial L / \partial m_r`,
+    v the table of values and s that of scores. With w_n the share of masked position n, which is predicted from row
+    r(n), and w_r the sum of the shares of a row,
+
+    .. math::
+        \sum_n w_n l_{sq}(x_{r(n)}) = \sum_r w_r \lVert x_r \rVert^2 + \sum_n w_n (1 - 2 x_{r(n), i_n}), \qquad
+        \sum_n w_n l_{ce}(x_{r(n)}) = \sum_r w_r \log \sum_i \exp(x_{ri}) - \sum_n w_n x_{r(n), i_n}.
+
+    The gradient :math:`H_r` by :math:`x_r` is :math:`2 (w_r x_r - t_r)`, or :math:`w_r \sigma(x_r) - t_r`, t_r the
+    shares of the words to be predicted. From it follow
 
     .. math::
         \partial v_b = \sum_r A_{rb} H_r, \qquad
-        \partial s_r = A_r \circ (g_r - \langle g_r, A_r \rangle), \quad g_{rb} = \langle v_b, H_r \rangle
+        \partial s_r = A_r \circ (g_r - \langle g_r, A_r \rangle), \quad g_{rb} = \langle v_b, H_r \rangle,
 
-    and the rows of each query token add up to its scores' gradient. Heads stand side by side in :math:`m_r`.
+    and the rows of each query add up to its scores' gradient.
     """
 
     @torch.no_grad()
-    def __init__(self, tables: Tables, batch: TableBatch) -> None:
-        self._tables = tables
-        count, vocabulary, _ = tables.values.shape
-        seeds = len(batch.targets.weight)
-        self._heads = count // seeds
+    def __init__(
+        self,
+        values: Float[Tensor, "seed token predicted"],
+        scores: Float[Tensor, "seed query key"] | None,
+        batch: BagBatch,
+        kind: Loss,
+    ) -> None:
+        """``scores`` are None under uniform attention."""
+        self._values, self._scores, self._batch, self._kind = values, scores, batch, kind
+        seeds, vocabulary, _ = values.shape
         logits = batch.log_counts if batch.document is None else batch.log_counts.index_select(0, batch.document)
-        if tables.scores is not None:
+        if scores is not None:
             assert batch.query is not None
-            self._queries = batch.query
-            if self._heads > 1:
-                # Tables are numbered seed · heads + head: those of the seeds before, and of the heads before.
-                earlier = torch.arange(seeds)[:, None, None] * (self._heads - 1) + torch.arange(self._heads)[:, None]
-                self._queries = (batch.query.view(seeds, 1, -1) + earlier * vocabulary).flatten()
-                logits = logits.view(seeds, 1, -1, vocabulary).expand(-1, self._heads, -1, -1).flatten(0, 2)
-            logits = tables.scores.reshape(-1, vocabulary).index_select(0, self._queries).add_(logits)
-        self._attention = logits.softmax(dim=1).view(count, -1, vocabulary)
-        mixed = torch.bmm(self._attention, tables.values)
-        if self._heads > 1:
-            mixed = mixed.view(seeds, self._heads, *mixed.shape[1:]).transpose(1, 2).flatten(2)
-        self.mixed = mixed
+            logits = scores.reshape(-1, vocabulary).index_select(0, batch.query).add_(logits)
+        self._attention = logits.softmax(dim=1).view(seeds, -1, vocabulary)
+        self._predicted = predicted = torch.bmm(self._attention, values)
+        chosen = predicted.view(-1).index_select(0, batch.place).view_as(batch.weight)
+        if kind == "cross_entropy":
+            # log Σ exp(x) = max x − log max σ(x), which spares taking exponentials again for the gradient.
+            self._predicted = probabilities = predicted.softmax(dim=2)
+            log_sums = predicted.amax(dim=2) - probabilities.amax(dim=2).log_()
+            self.losses = vecdot(batch.row_weight, log_sums) - vecdot(batch.weight, chosen)
+        else:
+            squares = vecdot((predicted * batch.row_weight[:, :, None]).flatten(1), predicted.flatten(1))
+            self.losses = squares + vecdot(1 - 2 * chosen, batch.weight)
 
     @torch.no_grad()
-    def gradients(self, wanted: Collection[str], gradient: Float[Tensor, "seed row width"]) -> dict[str, Tensor]:
-        """Gradients by these tables, from that by what was mixed."""
-        if self._heads > 1:
-            gradient = gradient.view(*gradient.shape[:2], self._heads, -1).transpose(1, 2).flatten(0, 1)
-        by_table = {"values": torch.bmm(self._attention.mT, gradient)} if "values" in wanted else {}
-        if "scores" in wanted and self._tables.scores is not None:
-            slopes = torch.bmm(gradient, self._tables.values.mT)
-            through = _through_softmax(slopes, self._attention).flatten(0, 1)
-            table = torch.zeros_like(self._tables.scores).flatten(0, 1)
-            by_table["scores"] = table.index_add_(0, self._queries, through).view_as(self._tables.scores)
-        return by_table
+    def gradients(
+        self, *, values: bool = True, scores: bool = True
+    ) -> tuple[Float[Tensor, "seed token predicted"] | None, Float[Tensor, "seed query key"] | None]:
+        """Gradients by the two tables, as far as they are wanted."""
+        batch, attention = self._batch, self._attention
+        slope = self._predicted * batch.row_weight[:, :, None]
+        slope.view(-1).index_add_(0, batch.place, batch.weight.view(-1), alpha=-1)
+        slope = slope if self._kind == "cross_entropy" else slope.mul_(2)
+        by_values = torch.bmm(attention.mT, slope) if values else None
+        if not scores or self._scores is None:
+            return by_values, None
+        assert batch.query is not None
+        through = _through_softmax(torch.bmm(slope, self._values.mT), attention).flatten(0, 1)
+        table = torch.zeros_like(self._scores).flatten(0, 1)
+        return by_values, table.index_add_(0, batch.query, through).view_as(self._scores)
 
 
 def _through_softmax(
-    gradient: Float[Tensor, "table row token"], softmax: Float[Tensor, "table row token"]
-) -> Float[Tensor, "table row token"]:
+    gradient: Float[Tensor, "seed row token"], softmax: Float[Tensor, "seed row token"]
+) -> Float[Tensor, "seed row token"]:
     """A_r ∘ (g_r − ⟨g_r, A_r⟩) for each row g_r of the gradient."""
     if SOFTMAX_BACKWARD is not None:
         return SOFTMAX_BACKWARD(gradient, softmax, 2, softmax.dtype)
     return softmax * (gradient - vecdot(gradient, softmax)[:, :, None])
 
 
-class BagTransformer(Blocks):
-    """``Transformer`` for documents as bags, with the parameters of one or more members of an ensemble."""
+class Equation6:
+    r"""The tables of eq. 6 for all seeds, with X = W^E, its columns the tokens; X = I where embeddings are one-hot.
 
-    layer_axis = 1
+    .. math::
+        v_b = X^\top (W^V X_b + b^V) + b^{pred}, \qquad
+        s_{ab} = (W^Q X_a + b^Q)^\top (W^K X_b + b^K) / \sqrt{d_a}
+    """
 
-    def __init__(self, settings: Model, weights: dict[str, Float[Tensor, "seed ..."]]) -> None:
-        self.settings: Model = settings
-        self.weights = weights
-        self.seeds, self.vocabulary, self.dimension = weights["embedding"].shape
-        self._scale = 1 / math.sqrt(weights["key"].shape[2] // settings.heads)
-        self.uniform_attention = settings.uniform
-        frozen = {name for name in vars(settings) if name not in settings.trained_parts}
-        # With W^E = I there is nothing to multiply; W^E⊤, which predicts, is I whatever is added to embeddings.
-        self._identity = "embedding" in frozen and settings.embedding.start == "identity"
-        # Adding a bias that stays zero would only take time.
-        self._absent = {name for name in frozen if name.endswith("_bias") and settings.part(name).start == "zero"}
-        self.has_tables = settings.layers == 1 and self.vocabulary <= LARGEST_TABLE
-        """Whether it is one layer over a small vocabulary, to be computed from tables."""
-
-        # Where nothing but W^pred follows attention, tables hold predictions: as small, and no row is multiplied again.
-        beyond = settings.residual or {"output", "feed_forward", "layer_norm", "head"} & {*settings.extras}
-        one_hot = settings.tied and self._identity
-        wide = one_hot or self.dimension >= self.vocabulary
-        self._predicts_in_tables = self.has_tables and settings.heads == 1 and wide and not beyond
-        self.is_equation_7 = self.has_tables and settings.equation_7
-        # Its three matrices without their layer axis; they share memory with the weights.
-        self._matrices = [weights[name].detach()[:, 0] for name in ("key", "query", "value")]
+    def __init__(self, model: Model, weights: dict[str, Float[Tensor, "seed ..."]]) -> None:
+        """The parameters share memory with the weights."""
+        # Without their layer axis; biases as columns. Adding a bias that stays zero would only take time.
+        self._matrices = {name: weights[name][:, 0] for name in ("value", "key", "query")}
+        present = [name for name in BIASES if not model.part(name).absent]
+        self._biases = {name: weights[name].flatten(1)[:, :, None] for name in present}
+        self._embedding = None if model.one_hot else weights["embedding"].mT
+        self._scale = self._matrices["key"].shape[1] ** -0.5
         # baddbmm multiplies by a number on the way, but wants something to add to.
         self._nothing = torch.zeros((), dtype=weights["value"].dtype)
 
-    def parameter(self, name: str) -> Float[Tensor, "seed ..."]:
-        """One parameter of all members, by its name."""
-        return self.weights[name]
+    def tables(
+        self, *, uniform: bool
+    ) -> tuple[Float[Tensor, "seed token predicted"], Float[Tensor, "seed query key"] | None]:
+        """The tables as the weights are now."""
+        embedding = self._embedding
+        self._columns = columns = {name: self._map(name) for name in (["value"] if uniform else self._matrices)}
+        values = columns["value"].mT if embedding is None else torch.bmm(columns["value"].mT, embedding)
+        if "prediction_bias" in self._biases:
+            values = values + self._biases["prediction_bias"].mT
+        return values, None if uniform else self._product(columns["query"].mT, columns["key"])
 
-    def _has(self, name: str) -> bool:
-        return name in self.weights
-
-    # From tables.
-
-    @property
-    def queries_matter(self) -> bool:
-        """Whether a row depends on its query: under uniform attention only through a residual connection."""
-        return not self.uniform_attention or self.settings.residual
-
-    def tables(self, inputs: Tensor | None) -> Tables:
-        """The model as tables over tokens; for eq. 7 they are its matrices, and autograd does not see them."""
-        if self.is_equation_7:
-            key, query, value = self._matrices
-            return Tables(value.mT, None if self.uniform_attention else self._scaled_product(query.mT, key))
-        [layer], heads = self._layers(), 1 if self.uniform_attention else self.settings.heads
-        values: Tensor = self._linear(inputs, "value", layer)
-        if self._predicts_in_tables:
-            # Attention sums to one, so it makes no difference to add the bias before.
-            values = self.predict(values)
-        scores: Tensor | None = None
-        if not self.uniform_attention:
-            keys, queries = (self._by_head(self._linear(inputs, name, layer), heads) for name in ("key", "query"))
-            scores = self._scaled_product(queries, keys.mT)
-        return Tables(self._by_head(values, heads), scores)
-
-    def inputs(self) -> Float[Tensor, "seed token dimension"] | None:
-        """What the embedding layer returns for every token; None for the unit vectors."""
-        return None if self.settings.one_hot else self._embedded(self.weights["embedding"])
-
-    def after_attention(
-        self, mixed: Float[Tensor, "seed row dimension"], inputs: Tensor | None, batch: TableBatch
-    ) -> Float[Tensor, "seed row token"]:
-        """Scores from what attention mixed, unless tables hold predictions."""
-        if self._predicts_in_tables:
-            return mixed
-        [layer], before = self._layers(), None
-        if self.settings.residual:
-            assert batch.query is not None
-            table = self.weights["embedding"] if inputs is None else inputs
-            before = self._by_seed(table.flatten(0, 1).index_select(0, batch.query))
-        return self.predict(self._finish(before, mixed, layer))
-
-    def _by_head(self, rows: Float[Tensor, "seed token all"], heads: int) -> Float[Tensor, "seed_head token width"]:
-        """The heads' parts of rows, one table after another."""
-        return rows if heads == 1 else rows.view(*rows.shape[:2], heads, -1).transpose(1, 2).flatten(0, 1)
-
-    def _scaled_product(self, left: Tensor, right: Tensor) -> Tensor:
-        return torch.baddbmm(self._nothing, left, right, beta=0, alpha=self._scale)
-
-    @torch.no_grad()
-    def gradients_of_equation_7(self, by_table: dict[str, Tensor]) -> Gradients:
-        r"""∂W^V = (∂v)⊤, ∂W^K = W^Q ∂S / √d_a and ∂W^Q = W^K ∂S⊤ / √d_a, with the layer axis that parameters have."""
-        gradients = {"value": by_table["values"].mT[:, None]} if "values" in by_table else {}
-        if "scores" not in by_table:
-            return gradients
-        scores, (key, query, _) = by_table["scores"], self._matrices
-        return gradients | {
-            "key": self._scaled_product(query, scores)[:, None],
-            "query": self._scaled_product(key, scores.mT)[:, None],
-        }
-
-    # From each document's distinct tokens.
-
-    def slot_scores(self, batch: SlotBatch) -> Float[Tensor, "seed row token"]:
-        """Scores of every token at each distinct query; only those are needed of the last layer."""
-        documents, slots = batch.tokens.shape
-        offset = torch.arange(self.seeds).repeat_interleave(documents // self.seeds)[:, None] * self.vocabulary
-        state = functional.embedding(batch.tokens + offset, self.weights["embedding"].flatten(0, 1))
-        state = self._embedded(self._by_seed(state)).reshape(documents, slots, -1)
-        for number, layer in enumerate(self._layers(), start=1):
-            queries = batch.queries if number == self.settings.layers else slots
-            state = self._slot_layer(state, batch.log_counts, queries, layer)
-        rows = state.flatten(0, 1).index_select(0, batch.row_place)
-        return self.predict(rows.view(self.seeds, -1, self.dimension))
-
-    def _slot_layer(
+    def gradients(
         self,
-        state: Float[Tensor, "documents slot dimension"],
-        log_counts: Float[Tensor, "documents slot"],
-        queries: int,
-        layer: Layer,
-    ) -> Float[Tensor, "documents query dimension"]:
-        documents, heads = len(state), self.settings.heads
-        rows, before = self._by_seed(state), self._by_seed(state[:, :queries])
-        if self.uniform_attention:
-            # Every query gets the mean over the keys, n_b / N.
-            means = torch.einsum("dk,dkw->dw", log_counts.softmax(dim=-1), state)
-            mixed = self._linear(means.view(self.seeds, -1, self.dimension), "value", layer)
-            mixed = mixed.flatten(0, 1)[:, None].expand(-1, queries, -1)
-        else:
-            keys, asked, values = (
-                self._linear(of, name, layer).reshape(documents, -1, heads, self.weights[name].shape[2] // heads)
-                for of, name in ((rows, "key"), (before, "query"), (rows, "value"))
-            )
-            scores = torch.einsum("dqhw,dkhw->dhqk", asked * self._scale, keys) + log_counts[:, None, None]
-            mixed = torch.einsum("dhqk,dkhw->dqhw", scores.softmax(dim=-1), values).flatten(2)
-        after = self._finish(before, self._by_seed(mixed), layer)
-        return after.reshape(documents, queries, -1)
+        by_values: Float[Tensor, "seed token predicted"] | None,
+        by_scores: Float[Tensor, "seed query key"] | None,
+        names: Collection[str],
+    ) -> Gradients:
+        """The gradients by these parameters that follow from those by the tables computed last."""
+        columns, embedding, slopes, gradients = self._columns, self._embedding, dict[str, Tensor](), Gradients()
+        by_embedding = []
+        if by_values is not None:
+            slopes["value"] = by_values.mT
+            gradients["prediction_bias"] = by_values.sum(dim=1)
+            if embedding is not None:
+                slopes["value"] = torch.bmm(embedding, by_values.mT)
+                by_embedding.append(torch.bmm(columns["value"], by_values))
+        if by_scores is not None:
+            slopes["key"] = self._product(columns["query"], by_scores)
+            slopes["query"] = self._product(columns["key"], by_scores.mT)
+        for name, slope in slopes.items():
+            gradients[f"{name}_bias"] = slope.sum(dim=2)[:, None]
+            gradients[name] = (slope if embedding is None else torch.bmm(slope, embedding.mT))[:, None]
+            if "embedding" in names:
+                by_embedding.append(torch.bmm(self._matrices[name].mT, slope))
+        if by_embedding:
+            gradients["embedding"] = torch.stack(by_embedding).sum(dim=0).mT
+        return {name: gradient for name, gradient in gradients.items() if name in names}
 
-    def _embedded(self, rows: Float[Tensor, "seed row dimension"]) -> Float[Tensor, "seed row dimension"]:
-        """Add to rows of W^E⊤ what the embedding layer adds, and normalise them if it does."""
-        if self.settings.token_types:
-            rows = rows + self.weights["token_types"][:, None]
-        if self.settings.embedding_norm:
-            rows = self._normalise(rows, "embedding_norm")
-        return rows
+    def _map(self, name: str) -> Float[Tensor, "seed all token"]:
+        """W X + b."""
+        matrix, bias = self._matrices[name], self._biases.get(f"{name}_bias")
+        columns = matrix if self._embedding is None else torch.bmm(matrix, self._embedding)
+        return columns if bias is None else columns + bias
 
-    def _by_seed(self, state: Float[Tensor, "... dimension"]) -> Float[Tensor, "seed row dimension"]:
-        return state.reshape(self.seeds, -1, state.shape[-1])
-
-    def _normalise(self, state: Tensor, norm: str, layer: Layer | None = None) -> Tensor:
-        gain, bias = self._of(norm, layer), self._of(norm + "_bias", layer)
-        normal = functional.layer_norm(state, state.shape[-1:], eps=NORM_EPSILON)
-        return normal * gain[:, None] + bias[:, None]
-
-    def _linear(self, state: Tensor | None, name: str, layer: Layer | None = None, bias: str = "") -> Tensor:
-        """W state + b, each seed with its own; without a state, that of the unit vectors of all tokens."""
-        bias = bias or name + "_bias"
-        if state is None or (name == "embedding" and self._identity):
-            product = self._of(name, layer).mT if state is None else state
-            return product if bias in self._absent else product + self._of(bias, layer)[:, None]
-        if bias in self._absent:
-            return torch.bmm(state, self._of(name, layer).mT)
-        return torch.baddbmm(self._of(bias, layer)[:, None], state, self._of(name, layer).mT)
-
-
-class BagPass:
-    """The losses of a batch for all members, and the gradients by their parameters."""
-
-    def __init__(self, model: BagTransformer, batch: TableBatch | SlotBatch, kind: Loss) -> None:
-        self._model, self._attention = model, None
-        if isinstance(batch, SlotBatch):
-            self._scores = model.slot_scores(batch)
-        else:
-            inputs = None if model.is_equation_7 else model.inputs()
-            self._tables = model.tables(inputs)
-            self._attention = TableAttention(self._tables, batch)
-            self._mixed = self._attention.mixed.requires_grad_(not model.is_equation_7)
-            self._scores = model.after_attention(self._mixed, inputs, batch)
-        self._rows = RowLosses(self._scores.detach(), batch.targets, kind)
-        self.losses = self._rows.losses
-
-    def gradients(self, names: Collection[str]) -> Gradients:
-        """One backward pass for all members: no member's loss depends on another's weights.
-
-        Parameters that the losses do not depend on are left out.
-        """
-        gradient, model = self._rows.gradient(), self._model
-        if model.is_equation_7 and self._attention:
-            wanted = (*(("values",) if "value" in names else ()), *(("scores",) if {"key", "query"} & {*names} else ()))
-            by_parameter = model.gradients_of_equation_7(self._attention.gradients(wanted, gradient))
-            return {name: own for name, own in by_parameter.items() if name in names}
-        leaves = {name: model.weights[name] for name in names}
-        by_parameter = {}
-        if self._attention is None or self._scores is not self._mixed:
-            sources = leaves if self._attention is None else leaves | {"": self._mixed}
-            by_parameter = _gradients({"scores": self._scores}, sources, {"scores": gradient})
-            gradient = by_parameter.pop("", gradient)
-        if self._attention:
-            moving = {
-                name: table for name, table in vars(self._tables).items() if table is not None and table.requires_grad
-            }
-            by_table = self._attention.gradients(moving, gradient)
-            for name, own in _gradients(moving, leaves, by_table).items():
-                by_parameter[name] = by_parameter[name] + own if name in by_parameter else own
-        return by_parameter
-
-
-def _gradients(outputs: dict[str, Tensor], sources: dict[str, Tensor], slopes: dict[str, Tensor]) -> dict[str, Tensor]:
-    """What reaches the sources of these slopes; what the outputs do not depend on is left out."""
-    if not outputs:
-        return {}
-    reached = torch.autograd.grad(
-        [outputs[name] for name in slopes], list(sources.values()), list(slopes.values()),
-        allow_unused=True, retain_graph=True,
-    )  # fmt: skip
-    return {name: slope for name, slope in zip(sources, reached, strict=True) if slope is not None}
+    def _product(self, left: Tensor, right: Tensor) -> Tensor:
+        return torch.baddbmm(self._nothing, left, right, beta=0, alpha=self._scale)

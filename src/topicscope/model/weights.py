@@ -28,8 +28,21 @@ Weights = dict[str, Float[np.ndarray, "..."]]
 EXTRA_SCALE = 0.02
 # The ε that LayerNorm adds to the variance, as in BERT.
 NORM_EPSILON = 1e-12
-# Parts that the model has once, not once per layer.
-UNLAYERED = ("embedding", "prediction_bias", "prediction")
+# Parameters that each layer has its own of.
+LAYERED = [
+    name + end
+    for name in (
+        "key",
+        "query",
+        "value",
+        "output",
+        "feed_forward_in",
+        "feed_forward_out",
+        "attention_norm",
+        "feed_forward_norm",
+    )
+    for end in ("", "_bias")
+]
 
 
 @runtime_checkable
@@ -132,7 +145,7 @@ def _start(
             assert isinstance(source, TopicModel), "settings of text have no theory"
             array = _theory(name, shape, settings, source)
     # One matrix may serve all layers.
-    if array.shape not in ((shape,) if name in UNLAYERED else (shape, shape[1:])):
+    if array.shape not in ((shape, shape[1:]) if name in LAYERED else (shape,)):
         raise InputError(
             f'model.{name}.start = "{part.start}" gives an array of shape {array.shape}, but the model needs {shape}: '
             "change model.dimension or model.layers, or give another array."

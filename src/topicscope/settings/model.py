@@ -7,7 +7,7 @@ from topicscope.errors import check_at_least, check_not_negative, refuse
 from topicscope.settings.values import settle
 
 Start = Literal["normal", "uniform", "positive", "zero", "identity", "theorem", "finite", "block", "diagonal", "file"]
-Positions = Literal["none", "sinusoidal", "learned"]
+Positions = Literal["none", "learned"]
 MaskedKeys = Literal["visible", "hidden"]
 
 BIASES = ("key_bias", "query_bias", "value_bias", "prediction_bias")
@@ -36,6 +36,11 @@ class Part:
 
     train: bool = True
     """Trained, or frozen where it starts."""
+
+    @property
+    def absent(self) -> bool:
+        """Whether it is zero and stays zero."""
+        return self.start == "zero" and not self.train
 
     def check(self, name: str) -> None:
         """Validate under the name that the user gave (a part does not know which part it is)."""
@@ -204,19 +209,14 @@ class Model:
     @property
     def equation_7(self) -> bool:
         """Whether the model is eq. 7: one layer and head, one-hot embeddings, no biases, nothing that switches add."""
-        biases = any(self.part(name).train or self.part(name).start != "zero" for name in BIASES)
+        biases = not all(self.part(name).absent for name in BIASES)
         plain = self.layers == self.heads == 1 and not self.residual and not self.extras
         return self.one_hot and plain and not biases
 
     @property
     def uniform(self) -> bool:
         """Whether attention is certainly 1/N, because all keys are the same or all queries are zero."""
-        still = [
-            name
-            for name in ("key", "query", "query_bias")
-            if not self.part(name).train and self.part(name).start == "zero"
-        ]
-        return "key" in still or {"query", "query_bias"} <= set(still)
+        return self.key.absent or (self.query.absent and self.query_bias.absent)
 
 
 # What text is trained with unless its settings say otherwise: BERT, with as many layers and heads as in Figure 5.

@@ -89,23 +89,24 @@ class BatchStream(Stream):
     """Documents of a topic model."""
 
     def __init__(self, settings: Settings, topic_model: TopicModel) -> None:
-        data = settings.documents
-        super().__init__(settings, topic_model.vocabulary, data.documents)
+        super().__init__(settings, topic_model.vocabulary, settings.documents.documents)
         self.topic_model = topic_model
-        self._documents: Documents | None = None
-        self._masked_once: MaskedDocuments | None = None
-        if not data.fresh:
-            draw = generator(settings.seed, Purpose.DOCUMENTS)
-            self._documents = self._sample(data.documents, draw)
-            if settings.masking.fixed:
-                self._masked_once = self._mask(self._documents, generator(settings.seed, Purpose.MASKS))
+
+    @cached_property
+    def _documents(self) -> Documents:
+        """The fixed set."""
+        return self._sample(self.settings.documents.documents, generator(self.settings.seed, Purpose.DOCUMENTS))
+
+    @cached_property
+    def _masked_once(self) -> MaskedDocuments:
+        return self._mask(self._documents, generator(self.settings.seed, Purpose.MASKS))
 
     def _draw(self, chunk: int, chosen: Int[np.ndarray, " document"]) -> MaskedDocuments:
         seed = self.settings.seed
-        if self._documents is None:
+        if self.settings.documents.fresh:
             draw = generator(seed, Purpose.DOCUMENTS, chunk)
             return self._mask(self._sample(len(chosen), draw), draw)
-        if self._masked_once is not None:
+        if self.settings.masking.fixed:
             return self._masked_once.select(chosen)
         return self._mask(self._documents.select(chosen), generator(seed, Purpose.MASKS, chunk))
 

@@ -1,11 +1,11 @@
 """Engines: what the training loop needs of seeds that are trained together, and of the way they are computed.
 
-A model without positions is computed on bags of tokens, any model position by position, whether documents are drawn
-from a topic model or are passages of a text. Both engines work on dictionaries of tensors with a leading ``seed`` axis.
-The objective is here too: squared loss (eq. 3), cross-entropy (eq. 4), their mean (eq. 1), L2 (eq. 2).
+The reference computes any model, seed after seed: position by position, or from distinct tokens if the model has no
+positions. One layer over a small vocabulary is computed for all seeds at once from tables over the vocabulary. Weights
+are a dictionary of tensors with a leading ``seed`` axis. The objective is here too: squared loss (eq. 3), cross-entropy
+(eq. 4), their mean (eq. 1), L2 (eq. 2).
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -17,11 +17,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from topicscope.model.bag import BagPass, BagTransformer
-from topicscope.model.counts import Counting, slot_batches, table_batches
+from topicscope.model.bag import BagPass, Counting, Equation6, bag_batches, has_tables
 from topicscope.model.transformer import Transformer, padded_batch
 from topicscope.model.weights import Source, part_of, start_weights
-from topicscope.model.weights import Weights as Arrays
 from topicscope.settings import ATTENTION_PARTS, Settings
 from topicscope.settings.training import Loss
 from topicscope.synthetic.documents import MaskedDocuments
@@ -31,6 +29,8 @@ from topicscope.training.optimizers import Gradients
 Weights = dict[str, Float[Tensor, "seed ..."]]
 
 CPU = torch.device("cpu")
+# What the table of values is made of without embeddings.
+VALUE_PARTS = frozenset({"value", "value_bias", "prediction_bias"})
 
 
 @dataclass(frozen=True)
@@ -76,20 +76,13 @@ def losses(
     return scores.square().sum(dim=1) - 2 * chosen + 1
 
 
-def make_engine(
-    settings: Settings,
-    seeds: Sequence[int],
-    source: Source,
-    weights: Sequence[Arrays] | None = None,
-    *,
-    device: torch.device = CPU,
-) -> "Engine":
-    """The engine of these seeds on documents of a source, at the weights given or where they start."""
-    weights = weights or [start_weights(settings, seed, source) for seed in seeds]
+def make_engine(settings: Settings, seeds: Sequence[int], source: Source, *, device: torch.device = CPU) -> "Engine":
+    """The engine of these seeds on documents of a source, with weights where they start."""
     dtype = torch.float64 if settings.training.precision == "float64" else torch.float32
+    weights = (start_weights(settings, seed, source) for seed in seeds)
     models = [Transformer(settings.model, arrays, dtype=dtype).to(device) for arrays in weights]
-    kind = BagEngine if settings.engine == "bag" else PositionsEngine
-    return kind(settings, seeds, source, models)
+    tables = settings.engine == "bag" and has_tables(settings.model, source.vocabulary)
+    return (TableEngine if tables else Engine)(settings, seeds, source, models)
 
 
 def shared_weights(models: Sequence[Transformer]) -> Weights:
@@ -99,11 +92,10 @@ def shared_weights(models: Sequence[Transformer]) -> Weights:
     for place, own in enumerate(named):
         for name, parameter in own.items():
             parameter.data = weights[name][place]
-            weights[name].requires_grad_(parameter.requires_grad)
     return weights
 
 
-class Engine(ABC):
+class Engine:
     """Seeds that are trained together: their documents, their weights, and the gradients of their losses."""
 
     def __init__(self, settings: Settings, seeds: Sequence[int], source: Source, models: Sequence[Transformer]) -> None:
@@ -111,7 +103,6 @@ class Engine(ABC):
         self.settings, self.training, self.seeds, self.source = settings, settings.training, seeds, source
         self.models = models
         self.weights = shared_weights(models)
-        self.computing: Sequence[Transformer | BagTransformer] = models
         self.trained = [name for name in self.weights if part_of(name) in settings.model.trained_parts]
         self._phase: Phase | None = None
 
@@ -126,93 +117,25 @@ class Engine(ABC):
         if now == self._phase:
             return False
         self._phase = now
-        for computing in self.computing:
-            computing.uniform_attention = now.uniform
         for model in self.models:
+            model.uniform_attention = now.uniform
             for name, parameter in model.named_parameters():
                 parameter.requires_grad_(part_of(name) in now.parts)
-        for name, weight in self.weights.items():
-            weight.requires_grad_(part_of(name) in now.parts)
         return True
 
-    @abstractmethod
     def prepare(self, members: Iterable[MaskedDocuments], steps: int = 1) -> list[Any]:
         """Each step's batch for all seeds, from each seed's documents of these steps.
 
         Each seed's documents may be drawn only when asked for, so that they are laid out while still in the cache.
         Batches are for attention as it is in the phase entered last.
         """
-
-    @abstractmethod
-    def losses(self, batch: Any) -> Float[Tensor, " seed"]:
-        """The loss of eq. 1 on a batch, without L2, for each seed."""
-
-    @abstractmethod
-    def loss_gradients(self, losses: Float[Tensor, " seed"], names: Sequence[str]) -> Gradients:
-        """Gradients of the losses computed last by those of these parameters that they depend on."""
-
-    def gradients(self, losses: Float[Tensor, " seed"]) -> Gradients:
-        """Gradients of the losses computed last, and of L2: 2λθ; parameters that they do not depend on are left out."""
-        moving = [name for name, weight in self.weights.items() if weight.requires_grad]
-        gradients = self.loss_gradients(losses, moving)
-        if self.training.l2:
-            for name in moving:
-                if part_of(name) in self.training.l2_parts:
-                    weight = self.weights[name].detach()
-                    slope = gradients.get(name, torch.zeros_like(weight))
-                    gradients[name] = slope.add(weight, alpha=2 * self.training.l2)
-        return gradients
-
-    def penalties(self) -> Float[np.ndarray, " seed"]:
-        """λ‖θ‖² of each seed over the chosen parts that are trained."""
-        names = [name for name in self.trained if part_of(name) in self.training.l2_parts]
-        squares = [self.weights[name].detach().flatten(1).square().sum(dim=1) for name in names]
-        return self.training.l2 * torch.stack(squares).sum(dim=0).double().cpu().numpy()
-
-
-class BagEngine(Engine):
-    """Documents as bags of tokens, all seeds in one tensor."""
-
-    def __init__(self, settings: Settings, seeds: Sequence[int], source: Source, models: Sequence[Transformer]) -> None:
-        super().__init__(settings, seeds, source, models)
-        self._model = BagTransformer(settings.model, self.weights)
-        self.computing = [*models, self._model]
-        self._counting = Counting(
-            source.vocabulary, settings.model.masked_keys, self.training.average, self.weights["value"].dtype
-        )
-
-    def prepare(self, members: Iterable[MaskedDocuments], steps: int = 1) -> list[Any]:
-        """Count the documents."""
-        if self._model.has_tables:
-            by_document = not self._model.queries_matter
-            return list(table_batches(members, self._counting, steps=steps, by_document=by_document))
-        return list(slot_batches(members, self._counting, steps=steps))
-
-    def losses(self, batch: Any) -> Float[Tensor, " seed"]:
-        """The losses, from one row of scores for each distinct masked query."""
-        done = BagPass(self._model, batch, self.training.loss)
-        if torch.is_grad_enabled():
-            self._pass = done
-        return done.losses
-
-    def loss_gradients(self, losses: Float[Tensor, " seed"], names: Sequence[str]) -> Gradients:
-        """One backward pass for all seeds."""
-        assert losses is self._pass.losses, "gradients are those of the losses computed last"
-        return self._pass.gradients(names)
-
-
-class PositionsEngine(Engine):
-    """Documents position by position, seed after seed: the reference."""
-
-    def prepare(self, members: Iterable[MaskedDocuments], steps: int = 1) -> list[Any]:
-        """Pad each seed's documents."""
-        weight = self.weights["value"]
-        pad = partial(padded_batch, masked_keys=self.settings.model.masked_keys, average=self.training.average)
+        weight, keys, distinct = self.weights["value"], self.settings.model.masked_keys, self.settings.engine == "bag"
+        pad = partial(padded_batch, masked_keys=keys, average=self.training.average, distinct=distinct)
         by_member = [[pad(batch).to(weight.device, weight.dtype) for batch in own.parts(steps)] for own in members]
         return [list(batches) for batches in zip(*by_member, strict=True)]
 
     def losses(self, batch: Any) -> Float[Tensor, " seed"]:
-        """The losses, from scores at every masked position."""
+        """The loss of eq. 1 on a batch, without L2, for each seed."""
         by_seed = []
         for model, documents in zip(self.models, batch, strict=True):
             by_target = losses(model.predict_masked(documents), documents.words, self.training.loss)
@@ -220,9 +143,80 @@ class PositionsEngine(Engine):
         return torch.stack(by_seed)
 
     def loss_gradients(self, losses: Float[Tensor, " seed"], names: Sequence[str]) -> Gradients:
-        """The seeds' gradients, stacked."""
+        """Gradients of the losses computed last by those of these parameters that they depend on."""
+        return self._backward([losses], [torch.ones_like(losses)], names)
+
+    def gradients(self, losses: Float[Tensor, " seed"]) -> Gradients:
+        """Gradients of the losses computed last, and of L2: 2λθ; parameters that they do not depend on are left out."""
+        moving = [name for name, parameter in self.models[0].named_parameters() if parameter.requires_grad]
+        gradients = self.loss_gradients(losses, moving)
+        if self.training.l2:
+            for name in moving:
+                if part_of(name) in self.training.l2_parts:
+                    weight = self.weights[name]
+                    slope = gradients.get(name, torch.zeros_like(weight))
+                    gradients[name] = slope.add(weight, alpha=2 * self.training.l2)
+        return gradients
+
+    def penalties(self) -> Float[np.ndarray, " seed"]:
+        """λ‖θ‖² of each seed over the chosen parts that are trained."""
+        names = [name for name in self.trained if part_of(name) in self.training.l2_parts]
+        squares = [self.weights[name].flatten(1).square().sum(dim=1) for name in names]
+        return self.training.l2 * torch.stack(squares).sum(dim=0).double().cpu().numpy()
+
+    def _backward(self, outputs: Sequence[Tensor], slopes: Sequence[Tensor], names: Sequence[str]) -> Gradients:
+        """What reaches the parameters from these slopes, for all seeds: no loss depends on another seed's weights."""
         leaves = [model.parameter(name) for name in names for model in self.models]
-        gradients = torch.autograd.grad(losses, leaves, torch.ones_like(losses), allow_unused=True)
+        gradients = torch.autograd.grad(outputs, leaves, slopes, allow_unused=True)
         count = len(self.models)
         by_name = {name: gradients[count * place : count * (place + 1)] for place, name in enumerate(names)}
         return {name: torch.stack(own) for name, own in by_name.items() if own[0] is not None}
+
+
+class TableEngine(Engine):
+    """One layer on bags of tokens, all seeds in one tensor."""
+
+    def __init__(self, settings: Settings, seeds: Sequence[int], source: Source, models: Sequence[Transformer]) -> None:
+        super().__init__(settings, seeds, source, models)
+        self._equation_6 = None if settings.model.extras else Equation6(settings.model, self.weights)
+
+    @property
+    def _uniform(self) -> bool:
+        return self.models[0].uniform_attention
+
+    def prepare(self, members: Iterable[MaskedDocuments], steps: int = 1) -> list[Any]:
+        """Count the documents."""
+        counting = Counting(
+            self.source.vocabulary,
+            self.settings.model.masked_keys,
+            self.training.average,
+            self.weights["value"].dtype,
+            by_document=self._uniform,
+        )
+        return list(bag_batches(members, counting, steps))
+
+    def losses(self, batch: Any) -> Float[Tensor, " seed"]:
+        """The losses, from one row of scores for each distinct masked query."""
+        tables: list[Tensor | None]
+        if self._equation_6:
+            tables = [*self._equation_6.tables(uniform=self._uniform)]
+        else:
+            by_seed = zip(*(model.tables() for model in self.models), strict=True)
+            tables = [None if kind[0] is None else torch.stack(kind) for kind in by_seed]
+        values, scores = tables
+        assert values is not None
+        last = BagPass(values.detach(), None if scores is None else scores.detach(), batch, self.training.loss)
+        if torch.is_grad_enabled():
+            self._last, self._tables = last, tables
+        return last.losses
+
+    def loss_gradients(self, losses: Float[Tensor, " seed"], names: Sequence[str]) -> Gradients:
+        """One backward pass for all seeds."""
+        assert losses is self._last.losses, "gradients are those of the losses computed last"
+        if self._equation_6:
+            values, scores = not ATTENTION_PARTS.issuperset(names), not VALUE_PARTS.issuperset(names)
+            return self._equation_6.gradients(*self._last.gradients(values=values, scores=scores), names)
+        wanted = [table is not None and table.requires_grad for table in self._tables]
+        slopes = self._last.gradients(values=wanted[0], scores=wanted[1])
+        outputs = [table for table, moving in zip(self._tables, wanted, strict=True) if table is not None and moving]
+        return self._backward(outputs, [slope for slope in slopes if slope is not None], names)

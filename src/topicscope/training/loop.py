@@ -29,7 +29,7 @@ from torch import Tensor
 from topicscope.errors import DivergedError, InputError, StoppedTraining, refuse
 from topicscope.measure.run import Run
 from topicscope.measure.stages import rotation
-from topicscope.model.weights import Source, start_weights
+from topicscope.model.weights import Source
 from topicscope.precision import device_named
 from topicscope.settings import Settings, TextData, Training
 from topicscope.settings.data import Device
@@ -166,10 +166,8 @@ def train_seeds(
         run = replace(trainer.recorded(), name=name, seconds=time.perf_counter() - began)
         if not isinstance(source, TopicModel):
             return run
-        weights = trainer.final_weights()
-        by_seed = [{part: array[seed] for part, array in weights.items()} for seed in range(len(seeds))]
-        starts = [start_weights(settings, seed, source) for seed in seeds] if gradients else []
-        run = replace(run, weights=weights, final=final_measures(settings, source, by_seed, starts=starts))
+        final = final_measures(trainer.engine, source, gradients=gradients)
+        run = replace(run, weights=trainer.final_weights(), final=final)
     described = np.array_equal(source.topic_words, TopicModel.from_settings(settings.documents).topic_words)
     return _with_theory(run, source) if settings.training.snapshots and described else run
 
@@ -222,7 +220,7 @@ class Trainer:
 
     def final_weights(self) -> dict[str, Float[np.ndarray, "seed ..."]]:
         """The weights; NaN for a seed that has diverged."""
-        return {name: weight.detach().cpu().numpy() for name, weight in self.engine.weights.items()}
+        return {name: weight.cpu().numpy() for name, weight in self.engine.weights.items()}
 
     @torch.no_grad()
     def begin(self, run: Run, checkpoint: Checkpoint | None = None) -> None:

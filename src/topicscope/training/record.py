@@ -5,7 +5,7 @@ All are arrays with a leading ``seed`` axis, under the names of a run's metrics,
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 
@@ -17,18 +17,17 @@ from torch import float64
 from topicscope.measure.attention import attention_by_class
 from topicscope.measure.blocks import averages_by_class, product_contrasts
 from topicscope.measure.run import Run
-from topicscope.measure.stages import distance_from_uniform, mode_norms
+from topicscope.measure.stages import mode_norms
 from topicscope.model.bert import save_bert, to_bert
-from topicscope.model.transformer import Transformer, padded_batch
-from topicscope.model.weights import UNLAYERED, embedded
-from topicscope.model.weights import Weights as Arrays
+from topicscope.model.transformer import Batch, Transformer, padded_batch
+from topicscope.model.weights import LAYERED, embedded
 from topicscope.randomness import Purpose
 from topicscope.settings import Settings
 from topicscope.synthetic.documents import Bags, MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.cross_entropy import cross_entropy_optimum, uniform_cross_entropy
 from topicscope.theory.finite_documents import finite_optimum, moments, population_loss
-from topicscope.training.batches import BatchStream, Text, held_out_documents, stream_of
+from topicscope.training.batches import Text, held_out_documents, stream_of
 from topicscope.training.engines import Engine, Weights, make_engine
 
 Numbers = Mapping[str, Float[np.ndarray, "seed ..."]]
@@ -37,16 +36,16 @@ Numbers = Mapping[str, Float[np.ndarray, "seed ..."]]
 ROTATION_STEPS = 10
 # V × V matrices up to this size can be looked at entry by entry.
 LARGEST_VOCABULARY = 512
-# Attention is averaged over this many documents.
-DOCUMENTS = 32
+# Attention by class is averaged over this many documents.
+FRAME_DOCUMENTS = 32
 # At every row attention is compared with uniform attention on this many documents: a thousand word queries, and cheap.
-STAGE_DOCUMENTS = 8
+ROW_DOCUMENTS = 8
 # Cross-entropy under uniform attention is computed on this many documents, the optimum's and the run's alike.
 GAIN_DOCUMENTS = 250
 # This ridge keeps the optimum of cross-entropy finite; its cost is far below a thousandth of the gain.
 GAIN_RIDGE = 1e-9
 # The seed of these documents, which no run has.
-STAGE_SEED = 2**40
+ROW_SEED = 2**40
 # In the end: documents per forward pass, and how many of them attention is averaged over and gradients at the start
 # are computed on.
 CHUNK, ATTENTION_DOCUMENTS, GRADIENT_DOCUMENTS = 500, 100, 400
@@ -101,10 +100,7 @@ def _of_seeds(arrays: Numbers, going: Bool[np.ndarray, " seed"]) -> dict[str, np
 
 def norms(weights: Weights) -> dict[str, Float[np.ndarray, "seed layer"]]:
     """Frobenius norm of every parameter, one per layer."""
-    layered = {
-        name: weight if weight.dim() > 2 and name not in (*UNLAYERED, "positions", "head") else weight[:, None]
-        for name, weight in weights.items()
-    }
+    layered = {name: weight if name in LAYERED else weight[:, None] for name, weight in weights.items()}
     return {
         f"norm/{name}": weight.detach().cpu().flatten(start_dim=2).norm(dim=2, dtype=float64).numpy()
         for name, weight in layered.items()
@@ -125,109 +121,147 @@ def snapshot_steps(steps: int, count: int) -> frozenset[int]:
 
 
 class Measures:
-    """What is recorded of an engine's seeds beside losses, norms and rotation."""
+    """What is recorded of an engine's seeds beside losses, norms and rotation, on held-out documents."""
 
     def __init__(self, engine: Engine, folder: Path | None = None) -> None:
         """On text, snapshots are Hugging Face folders in ``folder``."""
-        self._engine, self._folder = engine, folder
+        self._engine, self._folder, self._settings = engine, folder, engine.settings
         self._topic_model = engine.source if isinstance(engine.source, TopicModel) else None
         training, model = engine.settings.training, engine.settings.model
         kept = self._topic_model is not None or (folder is not None and model.is_bert)
         self.frame_steps = snapshot_steps(training.steps, training.snapshots) if kept else frozenset()
         """Steps at which the model is kept to be looked at."""
 
-    @cached_property
-    def _stages(self) -> "StageRecorder | AttentionDistances | None":
-        settings = self._engine.settings
-        if self._topic_model and StageRecorder.can(settings, self._topic_model.vocabulary):
-            return StageRecorder(settings, self._topic_model)
-        measured = not settings.model.uniform and (settings.engine == "reference" or not self._topic_model)
-        return AttentionDistances(self._engine) if measured else None
-
-    @cached_property
-    def _snapshot_taker(self) -> "SnapshotTaker":
-        return SnapshotTaker(self._engine.streams)  # type: ignore[arg-type]  # documents of a topic model
+        # Where attention and all that W^V does follow from pairs of tokens.
+        plain = model.layers == model.heads == 1 and model.positions == "none" and not model.uniform
+        self._by_token = plain and self._topic_model is not None and engine.source.vocabulary <= LARGEST_VOCABULARY
 
     @torch.no_grad()
     def numbers(self) -> Numbers:
-        """L2's penalty, the contrast along topic blocks, and how far the two stages have come."""
-        weights = self._engine.weights
-        penalty = {"penalty": self._engine.penalties()} if self._engine.training.l2 else {}
-        blocks = contrasts(weights, self._topic_model.word_topics) if self._topic_model else {}
-        return penalty | blocks | dict(self._stages.numbers(weights) if self._stages else {})
+        """A row: L2's penalty, the contrast along topic blocks, and how far the two stages have come."""
+        numbers: dict[str, np.ndarray] = {"penalty": self._engine.penalties()} if self._engine.training.l2 else {}
+        if self._topic_model:
+            numbers |= contrasts(self._engine.weights, self._topic_model.word_topics)
+        if not self._settings.model.uniform:
+            numbers |= self._distances()
+        return numbers | self._modes_and_gain() if self._by_token else numbers
+
+    @cached_property
+    def _documents(self) -> MaskedDocuments | None:
+        """The same for all seeds, which are not trained on them; None if a text has no held-out passages."""
+        # Held-out passages are the same for every seed.
+        text = isinstance(self._engine.source, Text)
+        stream = self._engine.streams[0] if text else stream_of(self._settings, ROW_SEED, self._engine.source)
+        return stream.held_out(GAIN_DOCUMENTS, Purpose.MEASURE)
+
+    @cached_property
+    def _few(self) -> Batch | None:
+        """Some of them, row by row: of a text the longest, so that passages of full length are compared."""
+        if self._documents is None:
+            return None
+        lengths = self._documents.lengths
+        first = np.argsort(-lengths, kind="stable") if self._topic_model is None else np.arange(len(lengths))
+        few, weight = self._documents.select(np.sort(first[:ROW_DOCUMENTS])), self._engine.weights["value"]
+        return _rows(few, self._settings).to(weight.device, weight.dtype)
+
+    def _distances(self) -> Numbers:
+        r"""Each layer's total variation ½ Σ_k |A_kq − 1/N|, averaged over heads and word (or [MASK]) queries q.
+
+        The N keys of a document are all that can be attended to. It is NaN if there is no such query.
+        """
+        source, batch = self._engine.source, self._few
+        if batch is None:
+            return {}
+        uniform = (batch.keys.double() / batch.keys.sum(dim=1, keepdim=True))[:, None, :, None]
+        distance = np.array(
+            [
+                ((model.attention(batch.tokens, batch.keys) - uniform).abs().sum(dim=3) / 2).mean(dim=2).cpu().numpy()
+                for model in self._engine.models
+            ]
+        )
+        tokens, queries = batch.tokens.cpu().numpy(), batch.queries.cpu().numpy()
+        is_word, mask = np.arange(source.vocabulary) > 0, 0
+        if isinstance(source, Text):
+            is_word, mask = source.specials.is_word, source.specials.mask
+        chosen = {"words": queries * is_word[tokens], "mask": queries * (tokens == mask)}
+        with np.errstate(invalid="ignore"):
+            return {
+                f"attention/{name}": np.einsum("sldq,dq->sl", distance, count) / count.sum()
+                for name, count in chosen.items()
+            }
+
+    @cached_property
+    def _gain(self) -> Callable[[Float[np.ndarray, "token token"]], float] | None:
+        assert self._topic_model is not None
+        assert self._documents is not None
+        return uniform_gain(self._settings, self._topic_model, self._documents)
+
+    # A seed that has diverged has numbers that are not finite, which nobody sees.
+    @np.errstate(all="ignore")
+    def _modes_and_gain(self) -> dict[str, Float[np.ndarray, " seed"]]:
+        """Norms of W^K's and W^Q's modes, and g(t), NaN if it is not defined."""
+        assert self._topic_model is not None
+        arrays = {name: weight.double().numpy() for name, weight in self._engine.weights.items()}
+        table, inputs, numbers = arrays["embedding"], embedded(arrays), dict[str, np.ndarray]()
+        for name in ("key", "query"):
+            tokens = arrays[name][:, 0] @ inputs.transpose(0, 2, 1) + arrays[f"{name}_bias"].transpose(0, 2, 1)
+            of_mask, of_topics = mode_norms(tokens, self._topic_model.word_topics)
+            numbers |= {f"modes/{name}-mask": of_mask, f"modes/{name}-topics": of_topics}
+        # Frequencies sum to one, so a bias of the prediction is the same as one added to every column of W^V.
+        bias = np.einsum("std,sd->st", table, arrays["value_bias"][:, 0]) + arrays["prediction_bias"]
+        products = table @ arrays["value"][:, 0] @ table.transpose(0, 2, 1) + bias[:, :, None]
+        gains = np.array([self._gain(product) if self._gain else np.nan for product in products])
+        return numbers | {"uniform_gain": gains}
 
     def frame(self, step: int) -> Numbers:
         """W^E⊤W^V W^E, W^E⊤W^E and attention, always on the same held-out documents; nothing on text, where it saves.
 
-        What it saves is the first seed's model.
+        What it saves is the first seed's model. Of matrices it keeps the first seed's, and all seeds' averages by class
+        of entry.
         """
-        if self._topic_model:
-            return self._snapshot_taker.take(self._engine.models)
-        assert self._folder is not None
-        export(self._engine, self._folder / f"step-{step}")
-        return {}
+        if self._topic_model is None:
+            assert self._folder is not None
+            export(self._engine, self._folder / f"step-{step}")
+            return {}
+        by_seed = [own.averages(model) for own, model in zip(self._by_class, self._engine.models, strict=True)]
+        frame = {"attention": np.array(by_seed, dtype=np.float32)[:, :3]}
+        word_topics, embedding = self._topic_model.word_topics, self._settings.model.embedding
+        if len(word_topics) > LARGEST_VOCABULARY:
+            return frame
+        table, values = (self._engine.weights[name] for name in ("embedding", "value"))
+        # Of each layer, what W^V does between tokens: W^V itself if embeddings are one-hot.
+        matrices = {"value_products": values}
+        if embedding.train or embedding.start != "identity":
+            matrices["value_products"] = table[:, None] @ values @ table.mT[:, None]
+            matrices["embedding_products"] = (table @ table.mT)[:, None]
+        for name, tensor in matrices.items():
+            products = tensor.float().numpy()
+            frame[name] = products[:1].copy()
+            frame[f"averages/{name}"] = np.array(
+                [[averages_by_class(matrix, word_topics) for matrix in layers] for layers in products]
+            )
+        return frame
+
+    @cached_property
+    def _by_class(self) -> "list[AttentionByClass]":
+        """Each seed has documents of its own."""
+        assert self._topic_model is not None
+        documents = (stream.held_out(FRAME_DOCUMENTS, Purpose.MEASURE) for stream in self._engine.streams)
+        return [AttentionByClass(own, self._settings, self._topic_model) for own in documents if own is not None]
 
 
 def export(engine: Engine, folder: Path, tokenizer: Path | None = None) -> None:
     """Save the first seed's model as a Hugging Face folder."""
     assert isinstance(engine.source, Text)
-    weights = {name: weight[0].detach().cpu() for name, weight in engine.weights.items()}
+    weights = {name: weight[0].cpu() for name, weight in engine.weights.items()}
     save_bert(to_bert(engine.settings.model, weights, engine.source.specials.padding), folder, tokenizer)
 
 
 def contrasts(weights: Weights, word_topics: Int[np.ndarray, " token"]) -> dict[str, Float[np.ndarray, "seed ..."]]:
     """Same- minus different-topic averages of W^E⊤ W^V W^E (one per layer) and of W^E⊤ W^E, if both classes exist."""
-    table = weights["embedding"].detach().double().numpy()[:, None]
-    values = weights["value"].detach().double().numpy()
+    table, values = weights["embedding"].double().numpy()[:, None], weights["value"].double().numpy()
     by_layer, alone = (product_contrasts(rows, table, word_topics) for rows in (table @ values, table))
     return {} if by_layer is None or alone is None else {"contrast/value": by_layer, "contrast/embedding": alone[:, 0]}
-
-
-class StageRecorder:
-    """Measures at each row how far attention is from uniform, and how much W^V alone has gained.
-
-    This is for one layer without positions, where attention follows from pairs of tokens. The documents are the same
-    for all seeds, and none of them is trained on.
-    """
-
-    def __init__(self, settings: Settings, topic_model: TopicModel) -> None:
-        stream = BatchStream(dataclasses.replace(settings, seed=STAGE_SEED), topic_model)
-        documents = stream.held_out(GAIN_DOCUMENTS, Purpose.MEASURE)
-        self.documents = few = documents.span(0, STAGE_DOCUMENTS)
-        hidden = settings.model.masked_keys == "hidden"
-        self._keys, self._queries = np.zeros((2, STAGE_DOCUMENTS, topic_model.vocabulary), dtype=np.int64)
-        np.add.at(self._queries, (few.document, few.tokens), 1)
-        np.add.at(self._keys, (few.document, few.tokens), ~few.masked if hidden else 1)
-        self._word_topics = topic_model.word_topics
-        self._gain = uniform_gain(settings, topic_model, documents)
-
-    @staticmethod
-    def can(settings: Settings, vocabulary: int) -> bool:
-        """Whether there is attention to measure, and by tokens alone."""
-        model = settings.model
-        plain = model.layers == 1 and model.heads == 1 and model.positions == "none"
-        return plain and not model.uniform and vocabulary <= LARGEST_VOCABULARY
-
-    # A seed that has diverged has numbers that are not finite, which nobody sees.
-    @np.errstate(all="ignore")
-    def numbers(self, weights: Weights) -> dict[str, Float[np.ndarray, "seed ..."]]:
-        """a(t) of word and of [MASK] queries, norms of W^K's and W^Q's modes, and g(t), NaN if it is not defined."""
-        arrays = {name: weight.detach().double().cpu().numpy() for name, weight in weights.items()}
-        table, inputs = arrays["embedding"], embedded(arrays)
-        key, query = (
-            inputs @ arrays[name][:, 0].transpose(0, 2, 1) + arrays[f"{name}_bias"] for name in ("key", "query")
-        )
-        scores = key @ query.transpose(0, 2, 1) / np.sqrt(key.shape[-1])
-        words, mask = distance_from_uniform(scores, self._keys, self._queries)
-        modes: dict[str, np.ndarray] = {}
-        for name, tokens in (("key", key), ("query", query)):
-            of_mask, of_topics = mode_norms(tokens.transpose(0, 2, 1), self._word_topics)
-            modes |= {f"modes/{name}-mask": of_mask, f"modes/{name}-topics": of_topics}
-        # Frequencies sum to one, so a bias of the prediction is the same as one added to every column of W^V.
-        bias = np.einsum("std,sd->st", table, arrays["value_bias"][:, 0]) + arrays["prediction_bias"]
-        products = table @ arrays["value"][:, 0] @ table.transpose(0, 2, 1) + bias[:, :, None]
-        gains = np.array([self._gain(product) if self._gain else np.nan for product in products])
-        return {"attention/words": words[:, None], "attention/mask": mask[:, None], "uniform_gain": gains, **modes}
 
 
 def uniform_gain(
@@ -255,124 +289,26 @@ def uniform_gain(
     return lambda matrix: (nothing - uniform_cross_entropy(matrix, bags)) / (nothing - best)
 
 
-class AttentionDistances:
-    """How far each layer's attention is from uniform, always on the same held-out documents."""
-
-    def __init__(self, engine: Engine) -> None:
-        settings, source = engine.settings, engine.source
-        self._models, self._settings = engine.models, settings
-        # Held-out passages are the same for every seed.
-        stream = engine.streams[0] if isinstance(source, Text) else stream_of(settings, STAGE_SEED, source)
-        documents = stream.held_out(GAIN_DOCUMENTS, Purpose.MEASURE)
-        self._batch = None
-        if documents is None:
-            return
-        # The longest, so that passages of full length are compared.
-        longest = np.argsort(-documents.lengths, kind="stable")[:STAGE_DOCUMENTS]
-        chosen = documents.select(np.sort(longest))
-        batch = padded_batch(chosen, masked_keys=settings.model.masked_keys, average="document")
-        weight = engine.weights["value"]
-        self._batch = batch.to(weight.device, weight.dtype)
-        tokens, present = batch.tokens.numpy(), np.arange(batch.tokens.shape[1]) < chosen.lengths[:, None]
-        mask, is_word = 0, np.arange(source.vocabulary) > 0
-        if isinstance(source, Text):
-            mask, is_word = source.specials.mask, source.specials.is_word
-        self._queries = {"words": present & is_word[tokens], "mask": present & (tokens == mask)}
-
-    @torch.no_grad()
-    def numbers(self, weights: Weights) -> dict[str, Float[np.ndarray, "seed layer"]]:
-        r"""Each layer's total variation ½ Σ_k |A_kq − 1/N|, averaged over heads and word (or [MASK]) queries q.
-
-        The N keys of a document are all that can be attended to. It is NaN if there is no such query.
-        """
-        if self._batch is None:
-            return {}
-        visible = self._batch.visible
-        uniform = (visible / visible.sum(dim=1, keepdim=True))[:, None, :, None]
-        seeds = []
-        for model in self._models:
-            attention = model.attention(self._batch.tokens, visible)
-            distance = ((attention - uniform).abs().sum(dim=3) / 2).mean(dim=2).double().cpu().numpy()
-            seeds.append(distance)
-        return {
-            f"attention/{name}": np.array(
-                [[layer[chosen].mean() if chosen.any() else np.nan for layer in own] for own in seeds]
-            )
-            for name, chosen in self._queries.items()
-        }
-
-
-class SnapshotTaker:
-    """Matrices of all seeds as they are, always on the same held-out documents."""
-
-    def __init__(self, streams: Sequence[BatchStream]) -> None:
-        settings, self._word_topics = streams[0].settings, streams[0].topic_model.word_topics
-        model = settings.model
-        self._embedding_moves = model.embedding.train or model.embedding.start != "identity"
-        self._attention = [
-            AttentionByClass(stream.held_out(DOCUMENTS, Purpose.MEASURE), settings, stream.topic_model)
-            for stream in streams
-        ]
-
-    @torch.no_grad()
-    def take(self, models: Sequence[Transformer]) -> dict[str, np.ndarray]:
-        """The first seed's W^E⊤W^V W^E and W^E⊤W^E, all seeds' averages by class of entry, and attention."""
-        by_seed = [attention.averages(model) for attention, model in zip(self._attention, models, strict=True)]
-        frame = {"attention": np.array(by_seed, dtype=np.float32)[:, :3]}
-        if len(self._word_topics) > LARGEST_VOCABULARY:
-            return frame
-        tables = torch.stack([model.parameter("embedding") for model in models])
-        values = torch.stack([model.parameter("value") for model in models])
-        # Of each layer, what W^V does between tokens: W^V itself if embeddings are one-hot.
-        matrices = {"value_products": tables[:, None] @ values @ tables.mT[:, None]}
-        if self._embedding_moves:
-            matrices["embedding_products"] = (tables @ tables.mT)[:, None]
-        else:
-            matrices["value_products"] = values
-        for name, tensor in matrices.items():
-            products = tensor.float().numpy()
-            frame[name] = products[:1].copy()
-            frame[f"averages/{name}"] = np.array(
-                [[averages_by_class(matrix, self._word_topics) for matrix in layers] for layers in products]
-            )
-        return frame
-
-
 class AttentionByClass:
-    """Average attention by class of word pairs, from all pairs of positions of some documents.
-
-    Without positions in the model it is computed from distinct tokens and their counts: the result is the same, from
-    far fewer pairs.
-    """
+    """Average attention by class of word pairs, from all pairs of positions of some documents."""
 
     def __init__(self, documents: MaskedDocuments, settings: Settings, topic_model: TopicModel) -> None:
-        self._word_topics = topic_model.word_topics
+        self._word_topics, self._batch = topic_model.word_topics, _rows(documents, settings)
         # Uniform attention is 1/N: without this, short documents would count for more in one class than in another.
-        shares = documents.lengths / np.mean(topic_model.length)
-        self._shares = shares[None, :, None, None, None]
-        hidden = settings.model.masked_keys == "hidden"
-        if settings.model.positions != "none":
-            batch = padded_batch(documents, masked_keys=settings.model.masked_keys, average="document")
-            present = np.arange(batch.tokens.shape[1]) < documents.lengths[:, None]
-            self._rows = batch.tokens.numpy(), batch.visible.numpy().astype(np.int64), present.astype(np.int64)
-            return
-        vocabulary = topic_model.vocabulary
-        distinct, number, total = np.unique(
-            documents.document * vocabulary + documents.tokens, return_inverse=True, return_counts=True
-        )
-        visible = np.bincount(number[~documents.masked], minlength=len(distinct)) if hidden else total
-        document, token = np.divmod(distinct, vocabulary)
-        slot = np.arange(len(distinct)) - np.searchsorted(document, document)
-        grids = np.zeros((3, len(documents), slot.max() + 1), dtype=np.int64)
-        grids[:, document, slot] = token, visible, total
-        self._rows = tuple(grids)
+        self._shares = (documents.lengths / np.mean(topic_model.length))[None, :, None, None, None]
 
     @torch.no_grad()
     def averages(self, model: Transformer) -> Float[np.ndarray, "class layer head"]:
         """Average attention over the pairs of each class."""
-        tokens, keys, queries = self._rows
-        attention = model.attention(torch.from_numpy(tokens), torch.from_numpy(keys)).numpy()
-        return attention_by_class(attention * self._shares, tokens, keys, queries, self._word_topics)
+        batch = self._batch
+        attention = model.attention(batch.tokens, batch.keys).numpy() * self._shares
+        tokens, keys, queries = (part.numpy() for part in (batch.tokens, batch.keys, batch.queries))
+        return attention_by_class(attention, tokens, keys, queries, self._word_topics)
+
+
+def _rows(documents: MaskedDocuments, settings: Settings) -> Batch:
+    """Documents row by row; without positions in the model far fewer rows give the same."""
+    return padded_batch(documents, masked_keys=settings.model.masked_keys, distinct=settings.model.positions == "none")
 
 
 # In the end. The documents are the same for every seed, and for all experiments of equal data and masking: differences
@@ -380,36 +316,33 @@ class AttentionByClass:
 
 
 def final_measures(
-    settings: Settings, topic_model: TopicModel, weights: Sequence[Arrays], *, starts: Sequence[Arrays] = ()
+    engine: Engine, topic_model: TopicModel, *, gradients: bool
 ) -> dict[str, Float[np.ndarray, "seed ..."]]:
-    """Loss and attention at each seed's final weights; norms of gradients at its initial weights, if they are given."""
-    documents, seeds = held_out_documents(settings, topic_model), range(len(weights))
+    """Loss and attention of each seed; with ``gradients``, also the norms of gradients at its initial weights."""
+    settings, documents = engine.settings, held_out_documents(engine.settings, topic_model)
     by_class = AttentionByClass(documents.span(0, ATTENTION_DOCUMENTS), settings, topic_model)
-    models = (Transformer(settings.model, arrays, dtype=torch.float64) for arrays in weights)
     measures = {
-        "held_out_loss": mean_losses(make_engine(settings, seeds, topic_model, weights), documents, CHUNK),
+        "held_out_loss": mean_losses(engine, documents, CHUNK),
         # Layers and heads averaged.
-        "attention": np.array([by_class.averages(model).mean(axis=(1, 2)) for model in models]),
+        "attention": np.array([by_class.averages(model).mean(axis=(1, 2)) for model in engine.models]),
     }
-    if starts:
-        engine = make_engine(settings, seeds, topic_model, starts)
-        first = gradient_norms(engine, documents.span(0, GRADIENT_DOCUMENTS))
-        measures |= {f"first_gradients/{part}": norm for part, norm in first.items()}
+    if gradients:
+        first = make_engine(settings, engine.seeds, topic_model)
+        norms = gradient_norms(first, documents.span(0, GRADIENT_DOCUMENTS))
+        measures |= {f"first_gradients/{part}": norm for part, norm in norms.items()}
     return measures
 
 
+@torch.no_grad()
 def mean_losses(engine: Engine, documents: MaskedDocuments, chunk: int) -> Float[np.ndarray, " seed"]:
     """Each seed's loss of eq. 1, without L2; chunks of so many documents have equal weight."""
     batches = engine.prepare([documents] * len(engine.seeds), steps=len(documents) // chunk)
-    with torch.no_grad():
-        return torch.stack([engine.losses(batch).double() for batch in batches]).mean(dim=0).numpy()
+    return torch.stack([engine.losses(batch).double() for batch in batches]).mean(dim=0).numpy()
 
 
 def gradient_norms(engine: Engine, documents: MaskedDocuments) -> dict[str, Float[np.ndarray, " seed"]]:
     """The norm of the loss's gradient in every trained parameter; zero where the loss does not depend on it."""
-    for name in engine.trained:
-        engine.weights[name].requires_grad_()
     [batch] = engine.prepare([documents] * len(engine.seeds))
     gradients = engine.loss_gradients(engine.losses(batch), engine.trained)
-    found = {name: gradient.flatten(1).norm(dim=1).double().numpy() for name, gradient in gradients.items()}
-    return {name: found.get(name, np.zeros(len(engine.seeds))) for name in engine.trained}
+    norms = {name: gradient.flatten(1).norm(dim=1).double().numpy() for name, gradient in gradients.items()}
+    return {name: np.zeros(len(engine.seeds)) for name in engine.trained} | norms

@@ -128,7 +128,7 @@ def _notes(settings: Settings) -> tuple[str, ...]:
         notes.append("attention is not frozen to uniform: losses here are those of uniform attention")
     beyond = [name for name in ("residual", "layer_norm") if getattr(model, name)]
     beyond += [name for name in model.extras if name not in beyond]
-    beyond += ["sinusoidal positions"] * (model.positions == "sinusoidal") + ["layers"] * (model.layers > 1)
+    beyond += ["layers"] * (model.layers > 1)
     if beyond:
         notes.append(f"the model has more than eq. 6 ({', '.join(beyond)}): only W^E⊤W^V W^E is looked at")
     return tuple(notes)
