@@ -64,7 +64,9 @@ BIASES = ("key_bias", "query_bias", "value_bias", "prediction_bias")
 def table_cases(draw: Any) -> Case:
     """One layer and head: eq. 6 and 7, whose gradients are written out, and what the embedding layer adds."""
     case, switch = draw(cases()), some.booleans()
-    plain: dict[str, Any] = {"layers": 1, "heads": 1} | dict.fromkeys(("residual", "layer_norm", "head_transform"), False)
+    plain: dict[str, Any] = {"layers": 1, "heads": 1} | dict.fromkeys(
+        ("residual", "layer_norm", "head_transform"), False
+    )
     if draw(switch):
         plain |= {"output_projection": False, "tied": True, "token_types": 0.0, "embedding_norm": False}
     parts = {name: {**case.model[name], "train": draw(switch)} for name in ("key", "query", "value", *BIASES)}
