@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 import topicscope
 from support.page_material import made_claim
 from topicscope.probing.folder import ProbeFolder
 from topicscope.probing.topics import read_pairs, word_topics
 from topicscope.records import TopicWord
-from topicscope.reporting.figures import save_figure
+from topicscope.reporting.figures import Panel, Series, curves, save_figure
 from topicscope.reporting.verdicts import table
 from topicscope.store import read_table, table_rows_of, table_text
 
@@ -70,9 +69,7 @@ def test_numbers_are_written_as_numbers() -> None:
 
 def test_tables_of_claims_figures_probes_and_topics_are_escaped_on_disk(tmp_path: Path) -> None:
     check_harmless(table_text(table([made_claim("a", "Figure 2", -1.5, statement="=1+1")])), "=1+1")
-    figure = Figure()
-    figure.subplots().plot([1.0], label="@sum")
-    save_figure(figure, tmp_path / "figure")
+    save_figure(curves("", [Panel(series=[Series(x=[0], y=[1.0], label="@sum")])]), tmp_path / "figure")
     check_harmless((tmp_path / "figure.csv").read_text(), "@sum")
     folder = ProbeFolder(tmp_path)
     folder.add_topics([TopicWord(tokenizer="-x", length=20, fraction=0.1, topic="0", word="=1+1")])

@@ -1,4 +1,4 @@
-"""Figures hold what they are given, and the table that is saved beside a figure has the numbers that are drawn."""
+"""Figures show what they are given, and the table that is saved beside a figure has the numbers that are drawn."""
 
 import csv
 from pathlib import Path
@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from topicscope.records import Comparison, HeadComparison, ProbeRow, WordMap
 from topicscope.reporting.figures import (
     Cells,
+    Drawing,
     Panel,
     Series,
     by_row,
@@ -21,7 +22,6 @@ from topicscope.reporting.figures import (
     dots,
     heat_maps,
     save_figure,
-    table_of,
 )
 from topicscope.reporting.figures.landscape import Bounds, Surface, landscape_figure
 from topicscope.reporting.figures.probe import head_maps, over_checkpoints, ratio_table, word_maps
@@ -36,11 +36,12 @@ def legend_of(figure: Figure) -> list[str]:
     return [text.get_text() for legend in figure.legends for text in legend.get_texts()]
 
 
-def points(figure: Figure) -> list[tuple[str, str, str]]:
-    return [(row["series"], row["x"], row["y"]) for row in table_of(figure)]
+def rows_of(figure: Figure, *names: str) -> list[tuple[Any, ...]]:
+    assert isinstance(figure, Drawing)
+    return [tuple(row.get(name, "") for name in names) for row in figure.rows]
 
 
-# Four ways to draw, and the table that is read off a figure.
+# Four ways to draw, and the table of a figure.
 
 
 def test_of_several_runs_the_mean_is_in_the_table_and_a_faint_line_each_behind_it() -> None:
@@ -50,12 +51,14 @@ def test_of_several_runs_the_mean_is_in_the_table_and_a_faint_line_each_behind_i
     figure = curves("t", [panel, Panel(series=[Series(x=[1.0], y=[2.0], label="other")], log="y", levels={"end": 3.0})])
     first, second = figure.axes
     assert len(first.collections[0].get_paths()) == 2
+    drawn = [np.asarray(line.get_xydata()).tolist() for line in first.lines[:2]]
+    assert drawn == [[[0.0, 2.0], [1.0, 3.0], [2.0, 4.0]], [[0.0, 1.0], [2.0, 2.0]]]
     assert (first.get_yscale(), second.get_yscale()) == ("linear", "log")
-    assert points(figure)[:3] == [("norm", "0", "2"), ("norm", "1", "3"), ("norm", "2", "4")]
-    assert points(figure)[3:5] == [("predicted", "0", "1"), ("predicted", "2", "2")]
-    assert ("", "1", "") in points(figure)
-    assert ("end", "", "3") in points(figure)
-    assert [row["low"] for row in table_of(figure) if row["series"] == "predicted"] == ["0.5", "1.5"]
+    assert rows_of(figure, "series", "x", "y", "low") == [
+        *[("norm", 0, 2.0, ""), ("norm", 1, 3.0, ""), ("norm", 2, 4.0, "")],
+        *[("predicted", 0, 1.0, 0.5), ("predicted", 2, 2.0, 1.5)],
+        *[("other", 1.0, 2.0, ""), ("end", "", 3.0, "")],
+    ]
     # Names that differ stand in their own panel, those that all share below.
     assert legend_of(figure) == []
     assert [text.get_text() for text in first.get_legend().get_texts()] == ["norm", "predicted"]  # type: ignore[union-attr]
@@ -65,19 +68,18 @@ def test_of_several_runs_the_mean_is_in_the_table_and_a_faint_line_each_behind_i
 def test_dots_stand_in_their_rows_between_named_levels() -> None:
     numbers = {"loss": [by_row({0: np.array([0.5, 0.75]), 1: np.array([2.0])})]}
     figure = dots("t", ["short", "long"], numbers, levels={"loss": {"floor": 0.25, "constant": 3.0}})
-    assert points(figure) == [
-        *[("floor", "0.25", ""), ("constant", "3", "")],
-        *[("", "0.5", "short"), ("", "0.75", "short"), ("", "2", "long")],
+    assert np.asarray(figure.axes[0].lines[2].get_xydata()).tolist() == [[0.5, 0.0], [0.75, 0.0], [2.0, 1.0]]
+    assert rows_of(figure, "series", "x", "y") == [
+        *[("floor", 0.25, ""), ("constant", 3.0, "")],
+        *[("", 0.5, "short"), ("", 0.75, "short"), ("", 2.0, "long")],
     ]
 
 
-def test_cells_are_named_and_their_colours_have_one_scale_or_each_its_own() -> None:
+def test_cells_are_named_and_their_colours_have_one_scale() -> None:
     values = np.array([[1.0, np.nan], [0.0, 400.0]])
     table = Cells(values=values, rows=["a", "b"], columns=["x", "y"], title="t", texts=["1", "no", "0", "400"])
-    rows = [
-        (row["y"], row["x"], row["value"], row["text"]) for row in table_of(cells("t", [table], scale=(0.0, 400.0)))
-    ]
-    assert rows == [("a", "x", "1", "1"), ("a", "y", "", "no"), ("b", "x", "0", "0"), ("b", "y", "400", "400")]
+    rows = rows_of(cells("t", [table], scale=(0.0, 400.0)), "row", "column", "text")
+    assert rows == [("a", "x", "1"), ("a", "y", "no"), ("b", "x", "0"), ("b", "y", "400")]
     shared = cells("t", [table] * 6, scale=(-1.0, 1.0), bar="name")
     # Six panels in rows of four, names once per row, and one bar.
     assert len(shared.axes) == 7
@@ -103,14 +105,11 @@ def test_matrices_named_together_share_a_colour_scale_and_tokens_are_ordered_by_
     order = [0, 2, 4, 1, 3]
     assert "by topic" in figure.axes[0].get_xlabel()
     np.testing.assert_array_equal(np.asarray(figure.axes[0].images[0].get_array()), matrix[np.ix_(order, order)])
-    values = [float(row["value"]) for row in table_of(heat_maps({"trained": matrix}, words=2))]
-    np.testing.assert_allclose(np.reshape(values, (5, 5)), matrix, rtol=1e-7)
 
 
 def test_pictures_and_the_table_are_written_side_by_side_and_the_same_each_time(tmp_path: Path) -> None:
     def saved(name: str, height: float) -> list[bytes]:
-        figure = Figure()
-        figure.subplots().plot([1.0, height], label="W^V")
+        figure = curves("t", [Panel(series=[Series(x=[0, 1], y=[np.nan, height], label="W^V")], y="norm\nof it")])
         paths = save_figure(figure, tmp_path / name)
         assert [path.name for path in paths] == [f"{name}.png", f"{name}.svg", f"{name}.csv"]
         return [path.read_bytes() for path in paths]
@@ -119,7 +118,8 @@ def test_pictures_and_the_table_are_written_side_by_side_and_the_same_each_time(
     assert saved("again", 2.0) == first
     assert all(one != other for one, other in zip(saved("other", 3.0), first, strict=True))
     with (tmp_path / "first.csv").open() as opened:
-        assert [row["series"] for row in csv.DictReader(opened)] == ["W^V", "W^V"]
+        rows = [(row["panel"], row["series"], row["y"]) for row in csv.DictReader(opened)]
+    assert rows == [("norm of it", "W^V", ""), ("norm of it", "W^V", "2")]
 
 
 def test_labels_of_ticks_are_typeset_and_the_table_has_plain_text(tmp_path: Path) -> None:
@@ -155,13 +155,13 @@ DIFFERENT = ratio(None, difference=0.112, difference_low=0.09, difference_high=0
 def test_table_1_as_a_picture_has_intervals_and_the_papers_numbers_apart() -> None:
     rows = [everywhere("minilm", 0.0005, ratio(4.9, 4.8, 5.0)), everywhere("minilm", 0.001, ratio(1.3))]
     figure = ratio_table(rows, title="t", reference=[everywhere("BERT (paper)", 0.0005, ratio(1.2))])
-    table = [row for row in table_of(figure) if row["panel"].startswith("cosine") and row["y"]]
-    assert [(row["series"], row["x"], row["y"], row.get("low")) for row in table[:3]] == [
-        ("measured here, 95 % interval", "4.9", "minilm 0.0005", "4.8"),
-        ("no interval: too few replicates have a pair", "1.3", "minilm 0.001", None),
-        ("printed in the paper", "1.2", "BERT (paper) 0.0005", None),
+    table = rows_of(figure, "series", "x", "y", "low")[1:4]
+    assert table == [
+        ("measured here, 95 % interval", 4.9, "minilm  0.0005", 4.8),
+        ("no interval: too few replicates have a pair", 1.3, "minilm  0.001", ""),
+        ("printed in the paper", 1.2, "BERT (paper)  0.0005", ""),
     ]
-    assert legend_of(figure) == [row["series"] for row in table[:3]]
+    assert legend_of(figure) == [row[0] for row in table]
     hollow = [
         line.get_markerfacecolor() == "none"
         for line in figure.axes[0].lines
@@ -203,12 +203,9 @@ def test_heads_are_marked_where_they_are_significant_and_one_of_ratio_0_leaves_t
     panel = figure.axes[0]
     assert "2 of 4 heads with p < 0.05" in panel.get_title()
     assert panel.images[0].get_clim() == (-1.0, 1.0)
-    table = table_of(figure)
-    assert [(each["y"], each["x"], each["value"]) for each in table if "value" in each][:2] == [
-        ("1", "1", "1"),
-        ("1", "2", "-1"),
+    assert rows_of(figure, "row", "column", "value", "marked") == [
+        *[("1", "1", 1.0, "yes"), ("1", "2", -1.0, "yes"), ("2", "1", -np.inf, "no"), ("2", "2", 0.0, "no")]
     ]
-    assert [(each["y"], each["x"]) for each in table if "value" not in each] == [("1", "1"), ("1", "2")]
 
 
 def test_words_have_their_similarity_written_in_every_cell_and_those_left_out_are_named() -> None:
@@ -231,8 +228,8 @@ def test_checkpoints_are_in_order_and_a_measure_that_lacks_a_ratio_is_a_differen
     # There is no panel of dot products, which have no number at all.
     apart, plain = figure.axes
     assert [axes.get_ylabel() for axes in (apart, plain)] == ["same − different topic", "same / different topic"]
-    table = [(row["x"], row["y"], row["low"]) for row in table_of(figure) if row["series"]]
-    assert table == [*((each, "0.112", "0.09") for each in revisions), *((each, "1.5", "1.4") for each in revisions)]
+    table = [row for row in rows_of(figure, "x", "y", "low") if row[0]]
+    assert table == [*((each, 0.112, 0.09) for each in revisions), *((each, 1.5, 1.4) for each in revisions)]
 
 
 # The landscape.

@@ -2,6 +2,9 @@
 
 import json
 
+import numpy as np
+from jaxtyping import Float
+
 # Okabe and Ito's colours, which colour-blind readers can distinguish, yellow and sky blue darker than theirs: each has
 # a contrast of 3:1 with white and with the dark page.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#8C6D00", "#3A96CC")
@@ -26,6 +29,12 @@ DIVERGING_STOPS = {
 
 # Losses and measures, from the least to the largest.
 SEQUENTIAL = "cividis"
+
+
+def colour_limit(matrix: Float[np.ndarray, "row column"]) -> float:
+    """The end of a matrix's colour scale: its largest entry, but at most three times the largest off the diagonal."""
+    sizes = np.abs(np.nan_to_num(matrix, posinf=0.0, neginf=0.0))
+    return float(min(sizes.max(), 3 * sizes[~np.eye(len(sizes), dtype=bool)].max(initial=0.0)))
 
 
 def palette_script() -> str:

@@ -6,7 +6,6 @@ from typing import SupportsFloat
 
 from topicscope.records import SIGNIFICANT, ClaimRecord, ClaimRowRecord, Comparison
 
-Measured = ClaimRecord | ClaimRowRecord
 MILLION = 1_000_000
 
 # Decimals, at most: a narrower interval is shown as one of width 0.
@@ -30,8 +29,8 @@ def powers(text: str) -> str:
     return POWER.sub(_power, text)
 
 
-def _power(found: re.Match[str]) -> str:
-    factor, sign, digits, square = found.groups()
+def _power(match: re.Match[str]) -> str:
+    factor, sign, digits, square = match.groups()
     written = ("" if factor == "1" else f"{factor}·") + "10" + (sign.strip("+") + digits).translate(HIGH)
     return f"({written})²" if square else written
 
@@ -41,12 +40,11 @@ def with_interval(value: float, low: float | None, high: float | None, *, mark: 
 
     A number without an interval, or with one that has no upper end, has four digits, and says so.
     """
-    if low is not None and high is None:
-        return f"{readable(value)}{mark} [{readable(low)}, no upper end]"
     if low is None or high is None:
-        return f"{readable(value)}{mark} (no interval)"
-    digits = decimals(high - low)
-    return f"{_plain(value, digits)}{mark} [{_plain(low, digits)}, {_plain(high, digits)}]"
+        interval = "(no interval)" if low is None else f"[{readable(low)}, no upper end]"
+        return f"{readable(value)}{mark} {interval}"
+    shown, first, last = (_plain(number, decimals(high - low)) for number in (value, low, high))
+    return f"{shown}{mark} [{first}, {last}]"
 
 
 def decimals(width: float) -> int:
@@ -60,10 +58,7 @@ def _plain(value: float, digits: int) -> str:
 
 
 def comparison_text(comparison: Comparison, *, no_ratio: str = "Δ", mark: str = "") -> str:
-    """Same- over different-topic average with its interval; their difference where there is no ratio.
-
-    no_ratio: the text before a difference.
-    """
+    """Same- over different-topic average with its interval; after ``no_ratio`` their difference where there is none."""
     if comparison.ratio is not None:
         return with_interval(comparison.ratio, comparison.low, comparison.high, mark=mark)
     if comparison.difference is not None:
@@ -86,19 +81,16 @@ def number_text(
     scale, unit = (100.0, " %") if percent else (1.0, "")
     number = scale * float(value)
     if low is None or high is None or math.isclose(low, high, rel_tol=1e-9):
-        return f"{_brief(number)}{unit}"
-    ends = (scale * low, scale * high)
+        whole = abs(number) >= 1000 or number.is_integer()
+        return (f"{number:,.0f}" if whole else readable(number, 3)).replace("-", "−") + unit
     if abs(number) >= MILLION:
-        return number_text(number / MILLION, ends[0] / MILLION, ends[1] / MILLION) + f" million{unit}"
-    largest = max(abs(number), *map(abs, ends))
-    digits = max(min(decimals(ends[1] - ends[0]), 3 - math.floor(math.log10(largest))), 0)
-    shown, first, last = (_plain(each, digits).replace("-", "−") for each in (number, *ends))
+        value, low, high = (scale * float(each) / MILLION for each in (value, low, high))
+        return f"{number_text(value, low, high)} million{unit}"
+    numbers = [scale * float(each) for each in (value, low, high)]
+    largest = max(map(abs, numbers))
+    digits = max(min(decimals(numbers[2] - numbers[1]), 3 - math.floor(math.log10(largest))), 0)
+    shown, first, last = (_plain(each, digits).replace("-", "−") for each in numbers)
     return f"{shown}{unit}" if first == last else f"{shown}{unit} [{first}, {last}{unit}]"
-
-
-def _brief(number: float) -> str:
-    text = f"{number:,.0f}" if abs(number) >= 1000 or number.is_integer() else readable(number, 3)
-    return text.replace("-", "−")
 
 
 def claim_number(value: float | int | str | None) -> str:
@@ -108,13 +100,8 @@ def claim_number(value: float | int | str | None) -> str:
     return powers(value) if isinstance(value, str) else readable(value, 5)
 
 
-def claim_interval(record: Measured) -> str:
-    """The 95 % interval of a claim or of one of its rows; empty if there is none."""
+def claim_text(record: ClaimRecord | ClaimRowRecord) -> str:
+    """What a claim, or one of its rows, measured, with its 95 % interval if there is one."""
     if record.low is None or record.high is None:
-        return ""
-    return f"[{claim_number(record.low)}, {claim_number(record.high)}]"
-
-
-def claim_text(record: Measured) -> str:
-    """What a claim, or one of its rows, measured, with its interval if there is one."""
-    return f"{claim_number(record.measured)} {claim_interval(record)}".rstrip()
+        return claim_number(record.measured)
+    return f"{claim_number(record.measured)} [{claim_number(record.low)}, {claim_number(record.high)}]"

@@ -1,10 +1,10 @@
-"""Figures from arrays: curves, dots by row, tables of cells and heat maps; their numbers are read off them as CSV."""
+"""Figures from arrays: curves, dots by row, tables of cells and heat maps, with the numbers that they show as CSV."""
 
 import io
 import itertools
 import math
 import textwrap
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -13,34 +13,35 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Real
 from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
+from matplotlib.axis import Axis, XAxis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.collections import LineCollection
 from matplotlib.colors import Colormap, Normalize
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.text import Text
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
-from topicscope.reporting.palette import BLUE, DIVERGING, GREY
+from topicscope.reporting.palette import BLUE, DIVERGING, GREY, colour_limit
 from topicscope.reporting.symbols import mathtext
 from topicscope.store import Row, table_text, write_atomically
 
-# The table of a figure has no maps of more cells than this.
-MOST_CELLS = 2500
-
-# A drawing has its pixels at this resolution where it has any, such as a landscape.
+# Dots per inch; those of an SVG are for its pixels, if it has any.
 PNG_DPI, SVG_DPI = 150, 80
 
 # How many maps are in a row, and the most cells along a side that are all named.
 COLUMNS, MOST_NAMED = 4, 12
 
-# Shades of a heat map, white in their middle.
+# Shades of a heat map, white in their middle; few of them take less room in a file.
 SHADES = 65
 
-
 Numbers = Sequence[int | float] | Real[np.ndarray, " x"]
+
+
+class Drawing(Figure):
+    """A figure, and the numbers that it was drawn from, a row for each point or cell."""
+
+    rows: list[Row]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -55,6 +56,20 @@ class Series:
     colour: str = BLUE
     style: Mapping[str, Any] = field(default_factory=dict)
     """Of the line, as Matplotlib calls it."""
+
+    @property
+    def middle(self) -> Float[np.ndarray, " x"]:
+        """The numbers, or their mean over runs."""
+        y = np.asarray(self.y, dtype=float)
+        return y.mean(axis=0) if y.ndim == 2 else y
+
+    def rows(self, panel: str) -> list[Row]:
+        """Its numbers as rows of a table."""
+        ends = zip(self.low, self.high, strict=True) if len(self.low) else itertools.repeat(("", ""))
+        return [
+            {"panel": panel, "series": self.label, "x": x, "y": y, "low": low, "high": high}
+            for x, y, (low, high) in zip(self.x, self.middle, ends, strict=False)
+        ]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -95,6 +110,16 @@ class Cells:
     dots: Bool[np.ndarray, "row column"] | None = None
     """Which cells are marked."""
 
+    def table(self) -> list[Row]:
+        """Its cells as rows of a table."""
+        names = [(row, column) for row in self.rows for column in self.columns]
+        texts = self.texts or [""] * len(names)
+        marked = [""] * len(names) if self.dots is None else ["yes" if dot else "no" for dot in self.dots.flat]
+        return [
+            {"panel": self.title, "row": row, "column": column, "value": value, "text": text, "marked": mark}
+            for (row, column), value, text, mark in zip(names, self.values.flat, texts, marked, strict=True)
+        ]
+
 
 def panels(
     title: str,
@@ -103,15 +128,22 @@ def panels(
     columns: int = 1,
     *,
     lines: Literal["both", "x"] | None = "both",
+    used: int | None = None,
     **more: Any,
-) -> tuple[Figure, Any]:
-    """An empty figure, and its panels by row and column; ``lines`` says along which axes they have any."""
-    figure = Figure(figsize=size, layout="constrained")
+) -> tuple[Drawing, Any]:
+    """An empty figure, and its panels by row and column; ``lines`` says along which axes they have any.
+
+    ``used``: how many panels, row by row, are needed; the others are removed.
+    """
+    figure = Drawing(figsize=size, layout="constrained")
+    figure.rows = []
     figure.suptitle(title, fontsize=11)
     axes = figure.subplots(rows, columns, squeeze=False, **more)
     for panel in axes.flat if lines else ():
         panel.grid(axis=lines, color="0.9", linewidth=0.5)
         panel.set_axisbelow(True)
+    for spare in axes.flat[used:] if used else ():
+        spare.remove()
     return figure, axes
 
 
@@ -122,22 +154,24 @@ def curves(
     columns: int = 3,
     size: tuple[float, float] = (4.4, 3.2),
     **more: Any,
-) -> Figure:
+) -> Drawing:
     """Panels row by row; a legend that they share stands below them, other legends in their own panels."""
     columns = min(columns, len(shown))
     rows = -(-len(shown) // columns)
-    figure, axes = panels(title, (size[0] * columns, size[1] * rows + 0.6), rows, columns, **more)
-    for spare in axes.flat[len(shown) :]:
-        spare.remove()
+    whole_size = (size[0] * columns, size[1] * rows + 0.6)
+    figure, axes = panels(title, whole_size, rows, columns, used=len(shown), **more)
     names = [{each.label for each in panel.series if each.label} for panel in shown]
     shared = all(own == names[0] for own in names)
     for axis, panel, own in zip(axes.flat, shown, names, strict=False):
         whole = all(float(x).is_integer() for each in panel.series for x in each.x)
         axis.xaxis.get_major_locator().set_params(integer=whole)
+        heading = ", ".join(text for text in (panel.title, panel.y) if text)
         for each in panel.series:
             _draw(axis, each)
+            figure.rows += [row | {"x": panel.ticks.get(row["x"], row["x"])} for row in each.rows(heading)]
         for name, level in panel.levels.items():
             axis.axhline(level, color=GREY, linestyle="--", linewidth=1.0, label=name or None)
+            figure.rows.append({"panel": heading, "series": name or "dashed line", "y": level})
         for at, colour in panel.marks:
             axis.axvline(at, color=colour, linestyle="--", linewidth=0.9, alpha=0.8)
         axis.set_title(folded(panel.title, size[0] - 0.4), fontsize=8)
@@ -147,8 +181,7 @@ def curves(
         if panel.from_zero:
             axis.set_ylim(bottom=0)
         if panel.ticks:
-            axis.set_xticks([*panel.ticks], [*panel.ticks.values()], fontsize=8, **_slanted([*panel.ticks.values()]))
-            axis.set_xticks([], minor=True)
+            _name(axis.xaxis, list(panel.ticks.values()), list(panel.ticks))
         if len(own) > 1 and not shared:
             axis.legend(fontsize=7)
     if shared:
@@ -164,20 +197,17 @@ def _draw(panel: Axes, series: Series) -> None:
         runs = [np.stack([x, own], axis=1) for own in y]
         panel.add_collection(LineCollection(runs, colors=series.colour, alpha=0.3, linewidths=0.7, rasterized=True))
         panel.autoscale_view()
-        y = y.mean(axis=0)
-    [line] = panel.plot(x, y, **(style | dict(series.style)))
+    panel.plot(x, series.middle, **(style | dict(series.style)))
     if len(series.low):
         panel.fill_between(x, series.low, series.high, color=series.colour, alpha=0.2, linewidth=0)
-        remember_ends(line, series.low, series.high)
 
 
 def _legend_below(figure: Figure, axes: Collection[Axes]) -> None:
     """One legend for all panels, each name once."""
     named = {label: handle for panel in axes for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)}
     if named:
-        figure.legend(
-            named.values(), named.keys(), loc="outside lower center", ncols=2 if len(axes) == 1 else 3, fontsize=8
-        )
+        columns = 2 if len(axes) == 1 else 3
+        figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=columns, fontsize=8)
 
 
 def dots(
@@ -187,25 +217,25 @@ def dots(
     *,
     levels: Mapping[str, Mapping[str, float]] | None = None,
     size: tuple[float, float] = (5.2, 0.36),
-) -> Figure:
+) -> Drawing:
     """Numbers along x, a row per name and a panel per quantity; the ``x`` of a series are rows, its ``y`` numbers.
 
     Each panel may have dashed and dotted ``levels``, by name.
     """
-    figure, [axes] = panels(
-        title, (size[0] * len(numbers), size[1] * len(names) + 1.6), 1, len(numbers), lines="x", sharey=True
-    )
+    whole_size = (size[0] * len(numbers), size[1] * len(names) + 1.6)
+    figure, [axes] = panels(title, whole_size, 1, len(numbers), lines="x", sharey=True)
     for panel, (label, series) in zip(axes, numbers.items(), strict=True):
         for (name, level), line in zip((levels or {}).get(label, {}).items(), ("--", ":"), strict=False):
             panel.axvline(level, color=GREY, linestyle=line, linewidth=1.2, label=name or None)
+            figure.rows.append({"panel": label, "series": name or "dashed line", "x": level})
         for each in series:
             style: dict[str, Any] = {"marker": "o", "linestyle": "none", "markersize": 4.5, "color": each.colour}
-            [line] = panel.plot(each.y, each.x, **(style | {"label": each.label or None} | dict(each.style)))
+            panel.plot(each.y, each.x, **(style | {"label": each.label or None} | dict(each.style)))
             if len(each.low):
                 panel.hlines(each.x, each.low, each.high, color=each.colour, linewidth=1.4)
-                remember_ends(line, each.low, each.high)
+            figure.rows += [row | {"x": row["y"], "y": names[row["x"]]} for row in each.rows(label)]
         panel.set_xlabel(label)
-    axes[0].set_yticks(range(len(names)), names, fontsize=8)
+    _name(axes[0].yaxis, names)
     axes[0].set_ylim(len(names) - 0.4, -0.6)
     _legend_below(figure, axes)
     return figure
@@ -227,7 +257,7 @@ def cells(
     colours: str = DIVERGING,
     bar: str = "",
     cell: tuple[float, float] = (0.36, 0.36),
-) -> Figure:
+) -> Drawing:
     """Tables side by side, four in a row, on one ``scale``; ``bar`` names it, and without a name it has no bar.
 
     ``cell`` is the size of one, in inches.
@@ -238,29 +268,24 @@ def cells(
     tall = [cell[1] * max(2, *(len(each.rows) for each in tables[at * COLUMNS :][:COLUMNS])) for at in range(rows)]
     size = (sum(wide) + 1.6 + 0.9 * columns, sum(tall) + 1.2 * rows + 0.5)
     ratios = {"width_ratios": wide, "height_ratios": tall}
-    figure, axes = panels(title, size, rows, columns, lines=None, gridspec_kw=ratios)
-    for spare in axes.flat[len(tables) :]:
-        spare.remove()
+    figure, axes = panels(title, size, rows, columns, lines=None, used=len(tables), gridspec_kw=ratios)
     shown, norm = axes.flat[: len(tables)].tolist(), Normalize(*scale)
     for place, (panel, table) in enumerate(zip(shown, tables, strict=True)):
         image = panel.imshow(table.values, cmap=colours, norm=norm, aspect="auto", interpolation="nearest")
         panel.set_facecolor("0.93")
         for text, (row, column) in zip(table.texts, np.ndindex(table.values.shape), strict=False):
-            style = {
-                "ha": "center",
-                "va": "center",
-                "fontsize": 7 if cell[0] < 0.6 else 8,
-                "color": _ink(image.cmap, norm, float(table.values[row, column])),
-            }
-            panel.text(column, row, text, **style)
+            ink = _ink(image.cmap, norm, float(table.values[row, column]))
+            panel.text(column, row, text, ha="center", va="center", fontsize=7 if cell[0] < 0.6 else 8, color=ink)
         if table.dots is not None:
             panel.plot(*np.nonzero(table.dots)[::-1], "o", color="black", markersize=3)
         # The same names are written once per row of panels.
         again = place % COLUMNS and list(table.rows) == list(tables[place - 1].rows)
-        _name_sides(panel, table, named=not again)
+        _name_cells(panel.xaxis, table.columns)
+        _name_cells(panel.yaxis, [""] * len(table.rows) if again else table.rows)
         panel.set_title(folded(table.title, wide[place % COLUMNS]), fontsize=9)
         panel.set_xlabel(x)
         panel.set_ylabel("" if again else y)
+        figure.rows += table.table()
     if bar:
         beyond = any((np.abs(each.values[np.isfinite(each.values)]) > 1.001 * scale[1]).any() for each in tables)
         ends = "both" if beyond else "neither"
@@ -274,16 +299,18 @@ def _ink(colours: Colormap, norm: Normalize, value: float) -> str:
     return "white" if np.isfinite(value) and np.dot(colours(norm(value))[:3], (0.3, 0.6, 0.1)) < 0.45 else "black"
 
 
-def _name_sides(panel: Axes, table: Cells, *, named: bool) -> None:
-    for side, names in (("x", table.columns), ("y", table.rows if named else [""] * len(table.rows))):
-        places = range(0, len(names), 1 if len(names) <= MOST_NAMED else 4)
-        slanted = _slanted(names) if side == "x" else {}
-        getattr(panel, f"{side}axis").set_ticks(places, [names[at] for at in places], fontsize=8, **slanted)
+def _name(axis: Axis, names: Sequence[str], places: Numbers | None = None) -> None:
+    """Write these names along an axis; words that would overlap side by side are slanted."""
+    overlap = isinstance(axis, XAxis) and sum(map(len, names)) > 36
+    slanted: dict[str, Any] = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if overlap else {}
+    axis.set_ticks(range(len(names)) if places is None else places, list(map(mathtext, names)), fontsize=8, **slanted)
+    axis.set_ticks([], minor=True)
 
 
-def _slanted(names: Sequence[str]) -> dict[str, Any]:
-    """Words that would overlap side by side are slanted."""
-    return {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if sum(map(len, names)) > 36 else {}
+def _name_cells(axis: Axis, names: Sequence[str]) -> None:
+    """Of many rows or columns every fourth is named."""
+    places = range(0, len(names), 1 if len(names) <= MOST_NAMED else 4)
+    _name(axis, [names[place] for place in places], places)
 
 
 def folded(title: str, inches: float) -> str:
@@ -300,8 +327,8 @@ def heat_maps(
     columns: int = COLUMNS,
     title: str = "",
     same_scale: Collection[Collection[str]] = (),
-) -> Figure:
-    """Matrices over tokens side by side, with topic boundaries; white is zero.
+) -> Drawing:
+    """Matrices over tokens side by side, with topic boundaries; white is zero. Their entries are in no table.
 
     Topics have ``words`` words each, in order, or are those of ``word_topics``, by which tokens are then ordered.
     Panels named together in ``same_scale`` share one colour scale, so that they can be compared; others have their own.
@@ -314,16 +341,14 @@ def heat_maps(
     sorted_by = "" if (order == np.arange(tokens)).all() else ", by topic"
     rows, ends = -(-len(matrices) // columns), (-0.5, tokens - 0.5)
     size = (3.9 * columns, 3.3 * rows + 0.5)
-    figure, axes = panels(title, size, rows, columns, lines=None, sharex=True, sharey=True)
-    for spare in axes.flat[len(matrices) :]:
-        spare.remove()
-    limits = {name: colour_limit(matrix) for name, matrix in matrices.items()}
+    figure, axes = panels(title, size, rows, columns, lines=None, used=len(matrices), sharex=True, sharey=True)
+    limits = {name: colour_limit(matrix) or 1.0 for name, matrix in matrices.items()}
     for group in same_scale:
         limits |= dict.fromkeys(group, max(limits[name] for name in group))
     shades = colormaps[DIVERGING].resampled(SHADES)
     for place, (panel, (name, matrix)) in enumerate(zip(axes.flat, matrices.items(), strict=False)):
         norm = Normalize(-limits[name], limits[name])
-        # Without interpolation the SVG has a pixel per entry; few shades take less room.
+        # Without interpolation the SVG has a pixel per entry.
         image = panel.imshow(matrix[np.ix_(order, order)], cmap=shades, norm=norm, interpolation="none")
         panel.hlines(boundaries, *ends, color="0.6", linewidth=0.3)
         panel.vlines(boundaries, *ends, color="0.6", linewidth=0.3)
@@ -339,23 +364,15 @@ def heat_maps(
     return figure
 
 
-def colour_limit(matrix: Float[np.ndarray, "row column"]) -> float:
-    """The end of a matrix's colour scale: the largest entry, but at most three times the largest off the diagonal."""
-    sizes = np.abs(np.nan_to_num(matrix))
-    return float(min(sizes.max(), 3 * sizes[~np.eye(len(matrix), dtype=bool)].max(initial=0.0))) or 1.0
-
-
-# Figures as files, and the numbers that they show.
+# Figures as files.
 
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
-    """Write a figure as PNG and SVG, and what numbers it shows as CSV; each file whole or not at all."""
-    # Saving turns symbols into formulas, which a table has no use for.
-    rows = table_of(figure)
+    """Write a figure as PNG and SVG, and the numbers of a drawing as CSV; each file whole or not at all."""
     paths = save_pictures(figure, stem)
-    if rows:
+    if isinstance(figure, Drawing) and figure.rows:
         paths.append(stem.with_name(f"{stem.name}.csv"))
-        write_atomically(paths[-1], table_text(rows))
+        write_atomically(paths[-1], table_text([{name: _cell(row[name]) for name in row} for row in figure.rows]))
     return paths
 
 
@@ -364,12 +381,6 @@ def save_pictures(figure: Figure, stem: Path) -> list[Path]:
     paths = []
     for text in figure.findobj(Text):
         text.set_text(mathtext(text.get_text()))
-    # Drawing sets the labels of ticks anew, from their axis.
-    for axis in figure.findobj(Axis):
-        if isinstance(axis.get_major_locator(), FixedLocator):
-            names = [label.get_text() for label in axis.get_majorticklabels()]
-            if (typeset := [mathtext(name) for name in names]) != names:
-                axis.set_ticklabels(typeset)
     for kind, dots in (("png", PNG_DPI), ("svg", SVG_DPI)):
         figure.set_dpi(dots)
         picture = io.BytesIO()
@@ -385,65 +396,8 @@ def save_pictures(figure: Figure, stem: Path) -> list[Path]:
     return paths
 
 
-def remember_ends(line: Line2D, low: Numbers, high: Numbers) -> None:
-    """Keep the ends of intervals with the line that they belong to, for the table."""
-    line.ends = list(zip(low, high, strict=True))  # type: ignore[attr-defined]
-
-
-def table_of(figure: Figure) -> list[Row]:
-    """A row per point or cell that is drawn, by panel and label; numbers with eight digits."""
-    drawn = [(_heading(axes), axes) for axes in figure.axes if axes.get_label() != "<colorbar>"]
-    rows = [{"panel": heading, **row} for heading, axes in drawn for row in _points(axes)]
-    return [{name: _cell(value) for name, value in row.items()} for row in rows]
-
-
-def _heading(axes: Axes) -> str:
-    title, label = axes.get_title(), axes.get_ylabel()
-    parts = (title, "" if title and title in label else label)
-    return ", ".join(part for part in parts if part) or axes.get_xlabel()
-
-
-def _points(axes: Axes) -> Iterator[Row]:
-    names = {side: _names(getattr(axes, f"{side}axis")) for side in "xy"}
-    # An annotation stands beside the point that it is about.
-    texts: dict[Any, str] = {
-        tuple(map(float, getattr(text, "xy", text.get_position()))): text.get_text() for text in axes.texts
-    }
-
-    def row(x: float | None, y: float | None, series: object = "", **more: Any) -> Row:
-        label = "" if str(series).startswith("_") else series
-        at = {"x": x, "y": y}
-        text = {"text": texts.pop((x, y))} if (x, y) in texts else {}
-        return {"series": label} | {key: names[key].get(value, value) for key, value in at.items()} | more | text
-
-    for line in axes.lines:
-        # A line across the whole panel is one number.
-        across, along = (
-            line.get_transform() == each() for each in (axes.get_yaxis_transform, axes.get_xaxis_transform)
-        )
-        points = list(zip(*(np.ravel(each).astype(float).tolist() for each in line.get_data()), strict=True))
-        ends = getattr(line, "ends", [(None, None)] * len(points))
-        for (x, y), (low, high) in zip(points[:1] if across or along else points, ends, strict=False):
-            interval = {} if low is None else {"low": low, "high": high}
-            yield row(None if across else x, None if along else y, line.get_label(), **interval)
-    for image in axes.images:
-        values: np.ndarray = np.ma.filled(np.ma.asarray(image.get_array(), dtype=float), np.nan)
-        # Whole matrices are in files of their own.
-        for (y, x), value in np.ndenumerate(values) if values.size <= MOST_CELLS else ():
-            yield row(float(x), float(y), value=float(value))
-    yield from [row(x, y) for x, y in list(texts)]
-
-
-def _names(axis: Axis) -> dict[float | None, str]:
-    """What is written beside an axis in place of numbers, by number."""
-    locator, formatter = axis.get_major_locator(), axis.get_major_formatter()
-    if not isinstance(locator, FixedLocator) or not isinstance(formatter, FuncFormatter):
-        return {}
-    return {float(at): formatter(at) for at in locator.tick_values(0, 0)}
-
-
 def _cell(value: Any) -> str:
+    """A number with eight digits, empty if there is none; names of panels may have line breaks."""
     if isinstance(value, float):
         return "" if math.isnan(value) else f"{value:.8g}"
-    # Names of panels may have line breaks.
-    return "" if value is None else " ".join(str(value).split())
+    return " ".join(str(value).split())

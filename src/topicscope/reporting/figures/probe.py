@@ -226,15 +226,14 @@ def topic_maps(models: Mapping[str, TopicMap]) -> Figure:
     """Words of some topics in two dimensions, a panel per model, coloured by topic."""
     columns, rows = min(len(models), 2), -(-len(models) // 2)
     title = "Topic map: words in the two dimensions in which their embeddings' directions vary most"
-    figure, axes = panels(title, (5.4 * columns, 5.4 * rows), rows, columns, lines=None)
-    for spare in axes.flat[len(models) :]:
-        spare.remove()
+    figure, axes = panels(title, (5.4 * columns, 5.4 * rows), rows, columns, lines=None, used=len(models))
     for panel, (name, drawn) in zip(axes.flat, models.items(), strict=False):
         places, of_topic = np.array(drawn.places), np.array(drawn.topics)
         for topic, colour in zip(dict.fromkeys(drawn.topics), cycle(PALETTE), strict=False):
             own = of_topic == topic
             panel.plot(*places[own].T, "o", color=colour, markersize=3, label=topic)
             for (x, y), word in zip(places[own], np.array(drawn.words)[own], strict=True):
+                figure.rows.append({"panel": name, "series": topic, "x": float(x), "y": float(y), "text": word})
                 panel.annotate(word, (x, y), (2, 2), textcoords="offset points", fontsize=6, color=colour)
         panel.set_title(folded(f"{name}: {drawn.share:.0%} of the variance", 4.5), fontsize=9)
         panel.set(xticks=[], yticks=[])

@@ -16,7 +16,7 @@ from topicscope.measure.run import Run, read_run, together
 from topicscope.measure.stages import LEAST_GAIN, run_stages
 from topicscope.records import read_passages_file
 from topicscope.reporting.page.store import Found, Store
-from topicscope.reporting.palette import BLUE, CLASSES, COLOURS, ORANGE, PARTS, PURPLE
+from topicscope.reporting.palette import BLUE, CLASSES, COLOURS, ORANGE, PARTS, PURPLE, colour_limit
 from topicscope.reporting.symbols import typeset
 from topicscope.settings import Settings, TextData
 from topicscope.settings.toml import to_table
@@ -390,13 +390,7 @@ def _matrices(
                     else [None if x != x else x for x in expected.tolist()],
                     "what": about.get(name, "The run recorded no matrix of theory."),
                     "layer": layer if layers > 1 else None,
-                    "limit": max(map(_limit, [kept[-1], *([] if theory is None else [theory])])) or 1.0,
+                    "limit": max(map(colour_limit, [kept[-1], *([] if theory is None else [theory])])) or 1.0,
                 }
             )
     return shown
-
-
-def _limit(matrix: Float[np.ndarray, "token token"]) -> float:
-    """The end of its colour scale: at most three times the largest entry off the diagonal, whatever is not finite."""
-    sizes = np.abs(np.where(np.isfinite(matrix), matrix, 0.0))
-    return float(min(sizes.max(), 3 * sizes[~np.eye(len(sizes), dtype=bool)].max(initial=0.0)))
