@@ -6,10 +6,9 @@ worker that trains, the settings and their forms, scenes, and what every page of
 
 import base64
 import hashlib
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -37,24 +36,21 @@ class Playground:
 
 def playground(settings: Mapping[str, Any] | None = None) -> Playground:
     """The playground that opens with these settings, by the names of ``assets/settings.js``."""
-    # A "<" could end the element that contains the JSON.
-    given = json.dumps(dict(settings or {})).replace("<", "\\u003c")
-    html = template(OWN, "section.html", settings=given, worker=asset(OWN, "worker.js"))
+    html = template(OWN, "section.html", settings=dict(settings or {}), worker=asset(OWN, "worker.js"))
     return Playground(
         # It consists of our own files, except for the settings, which are JSON.
         html=Markup(html),  # noqa: S704
         kit=palette_script() + asset(OWN, "draw.js"),
         script=asset(OWN, "settings.js") + asset(OWN, "playground.js"),
         style=asset(OWN, "playground.css"),
-        wasm=_wasm(),
+        wasm=base64.b64encode((files(OWN) / "playground.wasm").read_bytes()).decode(),
     )
 
 
 def playground_html(settings: Mapping[str, Any] | None = None) -> str:
     """A page of the playground alone."""
     part = playground(settings)
-    script = part.kit + part.script
-    version = package_versions(("topicscope",))["topicscope"]
+    script, version = part.kit + part.script, package_versions(("topicscope",))["topicscope"]
     policy = content_policy(script, workers=True)
     return template(OWN, "playground.html", playground=part, script=script, policy=policy, version=version)
 
@@ -66,26 +62,17 @@ def content_policy(script: str, *, workers: bool = False) -> str:
     made in it.
     """
     compiled, worker = (" 'wasm-unsafe-eval'", "worker-src blob:; ") if workers else ("", "")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return (
-        f"default-src 'none'; script-src {_hash(script)}{compiled}; {worker}style-src 'unsafe-inline'; "
+        f"default-src 'none'; script-src 'sha256-{digest}'{compiled}; {worker}style-src 'unsafe-inline'; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
-
-
-@lru_cache(maxsize=8)
-def _hash(script: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
 @cache
 def asset(package: str, name: str) -> str:
     """A file of a package's assets, as text."""
     return (files(package) / "assets" / name).read_text(encoding="utf-8")
-
-
-@cache
-def _wasm() -> str:
-    return base64.b64encode((files(OWN) / "playground.wasm").read_bytes()).decode()
 
 
 def template(package: str, name: str, filters: Mapping[str, Callable[..., Any]] | None = None, **values: Any) -> str:
@@ -97,4 +84,7 @@ def template(package: str, name: str, filters: Mapping[str, Callable[..., Any]] 
 
 @cache
 def _environment(package: str) -> Environment:
-    return Environment(loader=PackageLoader(package, "assets"), autoescape=True, undefined=StrictUndefined)
+    made = Environment(loader=PackageLoader(package, "assets"), autoescape=True, undefined=StrictUndefined)
+    # A browser can read neither NaN nor infinity in JSON.
+    made.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    return made

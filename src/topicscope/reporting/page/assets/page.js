@@ -99,17 +99,17 @@ class Panel {
 const drawAll = oncePerFrame(() => PANELS.forEach((panel) => panel.draw()));
 const sizes = new ResizeObserver(drawAll);
 
-// Curves of a panel as a table: a line per point, with the ends of its interval.
+// Curves of a panel as a table: a line per point.
 function tableOf(curves) {
-  const lines = [["curve", "step", "value", "low", "high"]];
-  for (const { name, steps: at, values, low, high } of curves) at.forEach((step, place) => lines.push([name, step, values[place], low?.[place], high?.[place]]));
+  const lines = [["curve", "step", "value"]];
+  for (const { name, steps: at, values } of curves) at.forEach((step, place) => lines.push([name, step, values[place]]));
   return lines;
 }
 
 // Drawings of the folder, which were made beforehand.
 function showDrawings() {
   for (const figure of document.querySelectorAll("[data-drawing]")) {
-    const { at, bytes } = DATA.arrays[DATA.drawings[figure.dataset.drawing].$], content = new Uint8Array(BUFFER, at, bytes);
+    const { at, shape: [size] } = DATA.arrays[DATA.drawings[figure.dataset.drawing].$], content = new Uint8Array(BUFFER, at, size);
     const picture = figure.querySelector("img");
     picture.src = URL.createObjectURL(new Blob([content], { type: "image/svg+xml" }));
     figure.querySelector("button").addEventListener("click", () => download(picture.dataset.name + ".svg", content, "image/svg+xml"));
@@ -190,7 +190,7 @@ async function start() {
   showTables();
   BUFFER = await unpacked("arrays");
   showDrawings();
-  for (const spec of DATA.players) PLAYERS[spec.id] = new Player(spec);
+  for (const [id, spec] of Object.entries(DATA.players)) PLAYERS[id] = new Player(id, spec);
   if (DATA.landscapes.length) showLandscapes();
   for (const query of ["(prefers-color-scheme: dark)", "print"]) matchMedia(query).addEventListener("change", () => PANELS.forEach((panel) => panel.draw()));
   addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((each) => { each.open = true; }));

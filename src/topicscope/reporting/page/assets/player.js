@@ -2,6 +2,13 @@
 
 const CLASS_NAMES = ["same word", "same topic", "different topic", "[MASK] column", "[MASK] row"];
 const PLAYERS = {};
+// What a player shows: everything of a run that is chosen; or a film of its first matrix that plays by itself; or its two
+// stages, from where the first one ends.
+const KINDS_OF_PLAYERS = {
+  all: { choose: true, theory: true },
+  film: { charts: [], theory: true, single: true, film: true },
+  stages: { charts: ["growth", "progress", "attention"], single: true, stages: true },
+};
 // Milliseconds from frame to frame, and before a film that plays by itself begins again.
 const TICK = 220, REST = 2500;
 
@@ -12,8 +19,9 @@ function fromClasses([word, same, other, column, row], size, boundaries) {
 }
 
 class Player {
-  constructor(spec) {
-    Object.assign(this, { spec, root: $(spec.id), run: null, beside: null, seed: 0, layer: -1, place: 0, timer: null, alone: false, maps: [], charts: [] });
+  constructor(id, { kind, run }) {
+    const spec = KINDS_OF_PLAYERS[kind];
+    Object.assign(this, { id, spec, root: $(id), run: null, beside: null, seed: 0, layer: -1, place: 0, timer: null, alone: false, maps: [], charts: [] });
     this.ask = oncePerFrame((place) => this.moveTo(place));
     const select = (label, act) => {
       const input = make("select", { onchange: () => act(Number(input.value)) });
@@ -33,13 +41,13 @@ class Player {
     this.playButton = make("button", { type: "button", "aria-pressed": "false", onclick: () => { this.alone = false; this.play(); } }, "Play");
     this.output = make("output");
     this.slider = make("input", { type: "range", min: 0, step: 1, "aria-label": "Step of training", oninput: () => { this.alone = false; this.ask(Number(this.slider.value)); } });
-    this.described = make("p", { class: "hint", hidden: Boolean(spec.play) });
+    this.described = make("p", { class: "hint" });
     this.grids = { maps: make("div", { class: "maps" }), charts: make("div", { class: "grid" }) };
     this.logLabel = make("label", {}, this.log, " logarithmic norms");
     this.root.append(make("div", { class: "controls" }, ...Object.values(this.controls), this.logLabel),
       make("div", { class: "controls bar" }, this.playButton, make("label", { class: "long" }, "Step ", this.output, this.slider)), this.described, this.grids.maps, this.grids.charts);
-    this.show(spec.run);
-    if (spec.play && !matchMedia("(prefers-reduced-motion: reduce)").matches) this.playAlone();
+    this.show(run);
+    if (spec.film && !matchMedia("(prefers-reduced-motion: reduce)").matches) this.playAlone();
   }
 
   // The steps that the slider goes through: those with matrices, or else all that were logged.
@@ -51,7 +59,7 @@ class Player {
     if (this.timer !== null) this.play();
     const run = this.run = DATA.runs[place], layers = Math.max(0, ...run.matrices.concat(run.charts).map((each) => (each.layer ?? -1) + 1));
     Object.assign(this, { seed: 0, layer: -1, place: this.steps.length - 1 });
-    if (this.spec.at === "take-off" && this.takeOff !== null) this.place = nearest(this.steps, this.takeOff);
+    if (this.spec.stages && this.takeOff !== null) this.place = nearest(this.steps, this.takeOff);
     this.controls.run.input.value = place;
     options(this.controls.seed.input, run.seeds.map((seed, each) => [each, String(seed) + (each === 0 || !run.matrices.length ? "" : " (averages)")]));
     options(this.controls.layer.input, [[-1, "all"], ...Array.from({ length: layers }, (_, each) => [each, each + 1])]);
@@ -59,7 +67,7 @@ class Player {
     this.controls.layer.hidden = layers < 2;
     this.slider.max = this.steps.length - 1;
     this.playButton.parentElement.hidden = this.steps.length < 2;
-    this.described.replaceChildren(...math(run.described + (run.done < run.total ? `; not finished, at step ${whole(run.done)}` : "") + run.notes.map((note) => `. ${note}`).join("")));
+    this.described.replaceChildren(...math(run.described + (run.done < run.total ? `; not finished, at step ${whole(run.done)}` : "")));
     this.build();
   }
 
@@ -69,20 +77,20 @@ class Player {
   build() {
     for (const { panels } of this.maps) panels.forEach((panel) => panel.remove());
     for (const { panel } of this.charts) panel.remove();
-    const { maps, choose, charts, theory } = this.spec;
-    const matrices = this.run.matrices.filter((each) => this.here(each)).slice(0, maps === "first" ? 1 : maps ? undefined : 0);
+    const { single, choose, charts, theory } = this.spec;
+    const matrices = this.run.matrices.filter((each) => this.here(each)).slice(0, single ? 1 : undefined);
     this.maps = matrices.map((matrix) => {
-      const kinds = matrix.theory && theory !== false ? ["trained", "theory", "difference"] : ["trained"];
-      const panels = kinds.map((kind) => new Panel(`${this.spec.id}-${this.run.matrices.indexOf(matrix)}-${kind}`, "map"));
+      const kinds = matrix.theory && theory ? ["trained", "theory", "difference"] : ["trained"];
+      const panels = kinds.map((kind) => new Panel(`${this.id}-${this.run.matrices.indexOf(matrix)}-${kind}`, "map"));
       return { matrix, kinds, panels, table: make("table", { class: "averages" }) };
     });
     this.grids.maps.replaceChildren(...this.maps.map(({ matrix, kinds, panels, table }) => {
       const label = `Averages of ${matrix.label}`, stops = diverging(theme());
-      const below = make("div", { class: "below" }, scaleBar(stops, brief(-matrix.limit, 2), brief(matrix.limit, 2)), make("p", { class: "hint" }, ...math(theory === false ? "" : matrix.what)));
+      const below = make("div", { class: "below" }, scaleBar(stops, brief(-matrix.limit, 2), brief(matrix.limit, 2)), make("p", { class: "hint" }, ...math((theory ? matrix.what + " " : "") + "Rows i and columns j are tokens: 0 is [MASK], then come the words, topic by topic.")));
       return make("div", { class: kinds.length > 1 ? "with-theory" : "without-theory" }, make("div", { class: "grid" }, ...panels.map((panel) => panel.element)), below,
         ...(choose ? [make("div", { class: "sideways", tabindex: 0, role: "region", "aria-label": label }, table)] : []));
     }));
-    this.charts = this.run.charts.filter((chart) => (charts ? charts.includes(chart.id) : true) && this.here(chart)).map((chart) => ({ chart, panel: new Panel(`${this.spec.id}-${chart.id}`) }));
+    this.charts = this.run.charts.filter((chart) => (!charts || charts.includes(chart.id)) && this.here(chart)).map((chart) => ({ chart, panel: new Panel(`${this.id}-${chart.id}`) }));
     this.grids.charts.replaceChildren(...this.charts.map(({ panel }) => panel.element));
     this.logLabel.hidden = !this.charts.some(({ chart }) => chart.log);
     this.draw();
@@ -140,10 +148,8 @@ class Player {
   // The chosen seed's lines, those of other seeds faint behind them, and that of the run beside it, dotted.
   curves(chart, run, seeds, style) {
     const own = run?.charts.find((each) => each.id === chart.id);
-    return seeds.flatMap((seed) => (own?.lines || []).filter((each) => shape(each.values)[0] > seed).map(({ name, steps, values, low, high, colour, dash, thin }) => {
-      const ends = low ? { low: row(low, seed), high: row(high, seed) } : {};
-      return { name: `${name}, seed ${run.seeds[seed]}`, steps: numbers(steps), values: row(values, seed), colour, dash, thin, ...ends, ...style };
-    }));
+    return seeds.flatMap((seed) => (own?.lines || []).filter((each) => shape(each.values)[0] > seed).map((each) =>
+      ({ ...each, name: `${each.name}, seed ${run.seeds[seed]}`, steps: numbers(each.steps), values: row(each.values, seed), ...style })));
   }
 
   drawChart({ chart, panel }) {
@@ -151,14 +157,14 @@ class Player {
     if (chart.marks && this.takeOff !== null) marks.push({ step: this.takeOff, text: "stage 1 ends" });
     if (chart.marks && run.predicted) marks.push({ step: run.predicted, dash: [6, 4], colour: PALETTE.purple, text: "predicted" });
     const others = run.seeds.map((_, seed) => seed).filter((seed) => seed !== this.seed);
-    const curves = [...this.curves(chart, run, others, { faint: true, thin: true, low: null }), ...this.curves(chart, this.beside, [0], { dash: [2, 3], low: null }), ...this.curves(chart, run, [this.seed], {})];
-    const levels = chart.levels.map(({ label, value, dash }) => ({ at: value, dash, label }));
+    const curves = [...this.curves(chart, run, others, { faint: true, thin: true }), ...this.curves(chart, this.beside, [0], { dash: [2, 3] }), ...this.curves(chart, run, [this.seed], {})];
+    const levels = (chart.levels || []).map(({ label, value, dash }) => ({ at: value, dash, label }));
     const legend = [...chart.lines.map(({ name, colour, dash }) => key(colour, name, dash)), ...levels.map(({ label, at, dash }) => key("currentColor", `${label} ${brief(at, 4)}`, dash))];
     const shown = chart.lines.filter(({ thin, values }) => !thin && shape(values)[0] > this.seed).slice(0, 6);
     const values = shown.map(({ name, steps, values: reference }) => `${name} ${brief(row(reference, this.seed)[nearest(numbers(steps), this.step)])}`);
     panel.show({
-      title: chart.title, legend, said: `Step ${whole(this.step)}: ${values.join(", ")}. ${chart.text}`,
-      draw: (canvas, colours) => drawCurves(canvas, { curves, references: levels, marks, now: this.step, log, label: chart.label, from: chart.range?.[0], to: chart.range?.[1], height: 300 }, colours),
+      title: chart.title, legend, said: `Step ${whole(this.step)}: ${values.join(", ")}. ${chart.text || ""}`,
+      draw: (canvas, colours) => drawCurves(canvas, { curves, references: levels, marks, now: this.step, log, label: chart.label, height: 300 }, colours),
       table: () => tableOf([...curves, ...levels.map(({ label, at }) => ({ name: label, steps: [run.done], values: [at] }))]),
       file: () => this.file(chart.title),
       seen: ({ x }, at, _, pressed) => { if (pressed) { this.alone = false; this.ask(nearest(this.steps, x.value(at))); } },

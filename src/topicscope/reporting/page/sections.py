@@ -1,5 +1,7 @@
-"""Probes, sweeps and landscapes on a page: tables, drawings, and what the page's script needs of them."""
+"""Claims, probes, sweeps and landscapes as a page's template and script need them."""
 
+import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,17 +10,22 @@ import numpy as np
 from msgspec.structs import asdict
 
 from topicscope.records import (
+    ArticlePart,
     Comparison,
     LandscapeGrid,
     PairedRow,
     ProbeRow,
+    ReproduceSettings,
     SweepRow,
     TopicWord,
+    read_articles,
+    read_claims,
     read_corpora,
     read_landscape,
     read_landscapes,
     read_paired,
     read_probe,
+    read_reproduce_settings,
     read_sweep,
     read_topic_words,
     sweep_table,
@@ -34,9 +41,9 @@ from topicscope.reporting.answer import (
     paired_verdict,
     probe_notes,
 )
-from topicscope.reporting.page.runs import evenly
-from topicscope.reporting.page.store import Found
+from topicscope.reporting.page.material import Material, evenly
 from topicscope.reporting.rounding import NOTHING, comparison_text, is_significant, readable, with_interval
+from topicscope.reporting.verdicts import KINDS, counts, headline, source_table
 from topicscope.store import Row
 
 # Drawings of a probe by the beginnings of their names, in the order of the page; the first three answer its question.
@@ -54,7 +61,92 @@ SWEPT_FOR = {
 }
 
 
-def probe_section(folder: Path, number: int, found: Found) -> Row | None:
+def claims_section(folder: Path, number: int, found: Material) -> Row | None:
+    """The claims of a folder and the words of its article; None, with a note, if it has neither."""
+    claims = found.read(read_claims, folder / "claims.json")
+    words = found.read(read_articles, folder / "article.json") or []
+    if claims == []:
+        found.notes.append(f"{folder}: no claim is measured yet; run topicscope reproduce --out {folder} to resume.")
+    if not claims and not words:
+        return None
+    claims = claims or []
+    settings = found.read(read_reproduce_settings, folder / "settings.json") if claims else None
+    captions = {name: caption for own in words for name, caption in own.captions.items()}
+    # Some figures belong to no claim.
+    others = [name for name in captions if (folder / "figures" / f"{name}.svg").exists()]
+    names = dict.fromkeys([*(claim.figure for claim in claims if claim.figure), *others])
+    images = found.images([folder / "figures" / f"{name}.svg" for name in names], f"figure-{number}")
+    by_kind = {kind: [claim for claim in claims if claim.kind == kind] for kind in KINDS}
+    return {
+        "folder": str(folder),
+        "options": _options(settings),
+        "words": words,
+        "headline": headline(claims),
+        "table": source_table(claims, [group for own in words for group in own.groups]),
+        "claims": claims,
+        "counts": counts(claims),
+        "kinds": [(kind, KINDS[kind], counts(some)) for kind, some in by_kind.items() if some],
+        "sources": list(dict.fromkeys(claim.source for claim in claims)),
+        "places": {
+            source: section_of(own.html, at)
+            for own in words
+            for group in own.groups
+            for source, at in group.sources.items()
+        },
+        "figures": {
+            image["name"]: image | {"caption": captions.get(image["name"]) or image["name"].replace("-", " ")}
+            for image in images
+        },
+    }
+
+
+def section_of(html: str, section: str) -> tuple[str, str]:
+    """The paper's section and its address, from its number ("5.2", "A.1"); nothing if either is not known."""
+    if not html or not re.fullmatch(r"[0-9A-E](\.\d+)*", section):
+        return "", ""
+    first, *rest = section.split(".")
+    head = f"S{first}" if first.isdigit() else f"A{'ABCDE'.index(first) + 1}"
+    return f"§{section}", f"{html}#" + ".".join([head, *(f"SS{part}" for part in rest[:1])])
+
+
+def _options(settings: ReproduceSettings | None) -> str:
+    """The options of ``reproduce`` that claims were measured with."""
+    if settings is None:
+        return ""
+    words = ["--preset", settings.preset, "--seeds", str(settings.seeds), "--seed", str(settings.seed)]
+    return shlex.join([*words, *(["--models", *settings.models] if settings.models else [])])
+
+
+def article(section: Row, *, player: bool, landscape: bool) -> Row | None:
+    """The words of a folder's first paper with its claims by id; None if nothing that it speaks of was run.
+
+    A section is left out of which nothing was run; ``player`` and ``landscape`` say whether they can be shown.
+    """
+    [words, *_] = section["words"]
+    claims = {claim.id: claim for claim in section["claims"] if claim.paper == words.paper}
+
+    def was_run(part: ArticlePart) -> bool:
+        return (
+            bool(claims.keys() & part.claims) or part.figure in section["figures"] or (part.show == "player" and player)
+        )
+
+    # All the rest needs the section on documents, which is the first.
+    told = [own for place, own in enumerate(words.sections) if place == 0 or any(map(was_run, own.part))]
+    if not any(was_run(part) for own in told for part in own.part):
+        return None
+    shown = {part.show for own in told for part in own.part}
+    figures = {part.figure for own in told for part in own.part}
+    return {
+        "words": words,
+        "sections": told,
+        "claims": claims,
+        "figures": {name: image for name, image in section["figures"].items() if name in figures},
+        "player": player and "player" in shown,
+        "landscape": landscape and "landscape" in shown,
+    }
+
+
+def probe_section(folder: Path, number: int, found: Material) -> Row | None:
     """What the page shows of the probe in a folder; None, with a note, if it has no rows yet.
 
     A table's rows are cells by the names of its columns.
@@ -66,9 +158,8 @@ def probe_section(folder: Path, number: int, found: Found) -> Row | None:
         return None
     anchor, names = f"probe-{number}", labels_of(rows)
     comparisons = found.read(read_paired, folder / "comparisons.json") or []
-    topics, kept = _topics(found.read(read_topic_words, folder / "topics.csv") or [])
-    drawn = {kind: sorted((folder / "figures").glob(f"{kind}*.svg")) for kind in DRAWN}
-    images = found.images([path for paths in drawn.values() for path in paths], anchor)
+    drawn = [path for kind in DRAWN for path in sorted((folder / "figures").glob(f"{kind}*.svg"))]
+    images = found.images(drawn, anchor)
     return {
         "anchor": anchor,
         "folder": str(folder),
@@ -79,9 +170,7 @@ def probe_section(folder: Path, number: int, found: Found) -> Row | None:
         # Own topics come from no LDA.
         "lda": any(row.fraction is not None for row in rows),
         "rows": [table_row(row) for row in rows],
-        # A topic's name with its words, and the meaning of the sign beside a word.
-        "topics": topics,
-        "kept": kept,
+        "topics": _topics(found.read(read_topic_words, folder / "topics.csv") or []),
         "answering": [image for image in images if image["name"].startswith(DRAWN[:3])],
         "images": [image for image in images if not image["name"].startswith(DRAWN[:3])],
     }
@@ -127,22 +216,17 @@ def ratio_text(comparison: Comparison) -> str:
     return text + (" *" if text != NOTHING and is_significant(comparison) else "")
 
 
-def _topics(rows: Sequence[TopicWord]) -> tuple[list[tuple[str, str]], str]:
-    """Words of each topic at the widest threshold, those that the narrowest keeps too marked."""
+def _topics(rows: Sequence[TopicWord]) -> list[tuple[str, str]]:
+    """Words of each topic at the widest threshold, by the first seed and assignment."""
     first = [row for row in rows if (row.seed, row.assignment) == (rows[0].seed, rows[0].assignment)]
-    fractions = sorted({row.fraction for row in first}, key=lambda fraction: fraction or 0.0) or [None]
-    narrow, wide = fractions[0], fractions[-1]
-    kept = {(row.topic, row.word) for row in first if row.fraction == narrow}
-    words: dict[str, list[str]] = {}
+    widest, words = max((row.fraction or 0.0 for row in first), default=0.0), dict[str, list[str]]()
     for row in first:
-        if row.fraction == wide:
-            sign = " ✓" if narrow != wide and (row.topic, row.word) in kept else ""
-            words.setdefault(row.topic, []).append(row.word + sign)
-    meaning = f"✓: kept at threshold {narrow:g} too; all at {wide:g}" if narrow and narrow != wide else "all kept"
-    return [(topic, ", ".join(listed)) for topic, listed in list(words.items())[:MOST_TOPICS]], meaning
+        if (row.fraction or 0.0) == widest:
+            words.setdefault(row.topic, []).append(row.word)
+    return [(topic, ", ".join(listed)) for topic, listed in list(words.items())[:MOST_TOPICS]]
 
 
-def sweep_section(folder: Path, number: int, found: Found) -> Row | None:
+def sweep_section(folder: Path, number: int, found: Material) -> Row | None:
     """The sweep in a folder; None, with a note, if it is not finished."""
     if not (folder / "sweep.json").exists():
         again = f"topicscope sweep --out {folder} --resume resumes it"
@@ -158,7 +242,7 @@ def sweep_section(folder: Path, number: int, found: Found) -> Row | None:
         "names": names,
         # Each cell in full, and as it is shown.
         "rows": [{name: (str(row[name]), _brief(row[name])) for name in names} for row in table[:MOST_ROWS]],
-        "said": f"{len(rows)} runs. {_best(rows)}".strip(),
+        "summary": f"{len(rows)} runs. {_best(rows)}".strip(),
         # Whether the runs themselves are there, for a separate page.
         "has_runs": (folder / "runs").is_dir(),
         "images": found.images(sorted((folder / "figures").glob("sweep.svg")), f"sweep-{number}"),
@@ -185,10 +269,10 @@ def _brief(value: Any) -> str:
     return "" if value is None else readable(value) if isinstance(value, float) else str(value)
 
 
-def landscape_sections(found: Found) -> list[Row]:
+def landscape_sections(found: Material) -> list[Row]:
     """The loss over (α, β): one entry for every T, τ and W^V in the folders."""
     grids: list[LandscapeGrid] = []
-    for folder in found.landscapes:
+    for folder in found.folders["landscapes"]:
         # Many small ones in one file, as ``reproduce`` writes them, or one of ``landscape``.
         if (folder / "landscapes.npz").exists():
             grids += found.read(read_landscapes, folder) or []
@@ -199,5 +283,5 @@ def landscape_sections(found: Found) -> list[Row]:
     unique: dict[Any, Row] = {}
     for about, weights, loss in grids:
         key = about.value, about.topics, about.per_document, about.words
-        unique[key] = asdict(about) | {"weights": found.store.numbers(weights), "grid": found.store.numbers(loss)}
+        unique[key] = asdict(about) | {"weights": found.numbers(weights), "grid": found.numbers(loss)}
     return [unique[key] for key in sorted(unique)]
