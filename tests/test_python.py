@@ -5,14 +5,12 @@ import logging
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 import topicscope as ts
 from support.helpers import small_settings
 from topicscope.errors import InputError
-from topicscope.reporting.notebook import live_html
 from topicscope.settings.toml import dump_settings
 
 
@@ -141,22 +139,6 @@ def test_frames_need_pandas_and_say_so(run: ts.Run, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(InputError, match=r"^to_frame needs pandas: pip install pandas\.$"):
         run.to_frame()
-
-
-def test_progress_in_a_notebook_shows_the_norms_as_they_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside a progress bar, which a program has, and which keeps quiet when it is piped."""
-    shown: list[str] = []
-    screen = SimpleNamespace(update=lambda page: shown.append(page.data))
-    display = pytest.importorskip("IPython.display")
-    monkeypatch.setattr(display, "display", lambda page, display_id: screen)
-    monkeypatch.setattr("topicscope.reporting.notebook.in_notebook", lambda: True)
-    monkeypatch.setattr("topicscope.commands.train.EVERY_SECONDS", 0)
-    run = ts.train(small_settings(), tmp_path / "run", progress=True)
-    assert len(shown) > 3
-    assert shown[0].startswith("<p>step 0 of 12</p>")
-    assert shown[-1] == live_html(run, 12)
-    first, last = run.metrics["norm/value"][0, [0, -1], 0]
-    assert f"{first:.4g} → {last:.4g}" in shown[-1]
 
 
 def test_progress_in_a_program_is_a_bar(

@@ -40,7 +40,7 @@ def test_a_demo_writes_its_page_and_says_what_was_found_and_goes_on_by_itself(
     assert main(["demo", "--out", str(out)]) == 0
     printed = capsys.readouterr().out
     assert printed.splitlines()[-1] == f"{out / 'report.html'}: open it in any browser."
-    assert "attention stays uniform in all these steps" in printed
+    assert "attention stays uniform throughout" in printed
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "figure2" in page
     assert "two-stage" in page
@@ -55,9 +55,6 @@ def test_a_demo_writes_its_page_and_says_what_was_found_and_goes_on_by_itself(
     # Theory's numbers are the optimum's, of which 40 steps have a part.
     assert found["value"]["same_topic"][1] == pytest.approx(0.1026, abs=1e-4)
     assert 0 < found["share"] < 1
-    pytest.importorskip("pandas")
-    frame = ts.demo(out).to_frame().set_index("entries")
-    assert frame.loc["same_topic", "theory"] == found["value"]["same_topic"][1]
 
 
 def test_a_folder_that_holds_something_else_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,5 +75,6 @@ def test_the_demo_shows_what_it_says(tmp_path: Path) -> None:
         assert trained == pytest.approx(theory, abs=0.01)
     assert 0.9 < found.share <= 1
     assert found.take_off is not None
+    assert found.gain is not None
     assert 100 < found.take_off < 1_500
     assert found.gain > 2 / 3

@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from support.page_material import NASTY, made_claim, write_article, write_claims, write_records
+from support.page_material import NASTY, write_article, write_claims, write_records
 from topicscope.papers.article import article
 from topicscope.papers.registry import paper
 from topicscope.records import ClaimRecord
 from topicscope.reporting.page import page_of
-from topicscope.reporting.page.claims import example_document, section_of
+from topicscope.reporting.page.sections import section_of
 from topicscope.store import struct_text
 
 # Words of the article alone, so that it can be read in ten minutes: text, statements of its claims, and headings.
@@ -64,7 +64,8 @@ def test_a_finding_has_the_numbers_and_the_claims_that_carry_it(results: Path) -
     page = page_of([results]).html
     section = text_of(page[page.index('id="findings"') : page.index('id="film"')])
     assert "SGD lingers" in section
-    assert "✓ figure2/sgd-lingers (1.61 inside the rule > 0)" in section
+    # A verdict stands behind the claim that it belongs to, not behind our sentence.
+    assert "Behind it: figure2/sgd-lingers holds (1.61 inside the rule > 0), figure2/theorem2 fails" in section
     # One of whose claims is undecided says so; those of whose claims one was not run are left out.
     assert "Jointly" not in section
     assert "What takes off" not in section
@@ -105,9 +106,8 @@ def test_an_unfinished_or_damaged_folder_is_named_and_the_page_is_there_all_the_
     folder = write_claims(tmp_path / "results")
     (folder / "claims.json").write_text("[]")
     assert "no claim is measured yet" in page_of([folder]).html
-    for content in ("[{", '{"claims": []}', "[3]"):
-        (folder / "claims.json").write_text(content)
-        assert "claims.json cannot be read" in page_of([folder]).html
+    (folder / "claims.json").write_text("[3]")
+    assert "claims.json cannot be read" in page_of([folder]).html
     write_claims(tmp_path / "other")
     (tmp_path / "other" / "article.json").write_text("[{}]")
     page = page_of([tmp_path / "other"]).html
@@ -142,15 +142,7 @@ def test_the_article_of_the_paper_can_be_read_in_ten_minutes() -> None:
     assert 1_200 < len(words.split()) <= MOST_WORDS
 
 
-def test_the_example_document_is_always_the_same_and_shows_every_kind_of_position() -> None:
-    document = example_document()
-    assert document == example_document()
-    assert {word["kind"] for word in document} == {"", "kept", "random", "mask"}
-    assert all(word["shown"] == "[MASK]" for word in document if word["kind"] == "mask")
-
-
 def test_several_folders_of_claims_have_a_table_each_and_one_article(tmp_path: Path) -> None:
     page = page_of([write_article(tmp_path / "one"), write_claims(tmp_path / "two")]).html
     assert page.count('<section class="claims') == 2
     assert page.count('id="sandbox"') == 1
-    assert made_claim("a/b", "Figure 2", 1.0).verdict == "holds"

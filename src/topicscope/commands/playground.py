@@ -1,17 +1,16 @@
 """``topicscope playground``: a page that trains the paper's transformer live in the browser."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
-from jaxtyping import Float
-
 from topicscope.commands.options import POSITIONAL, keywords, parse
-from topicscope.commands.report import check_page, say_where
-from topicscope.errors import InputError
-from topicscope.settings import Settings
-from topicscope.settings.toml import load_settings
+from topicscope.commands.report import check_page, print_page
+from topicscope.errors import InputError, refuse, shown
+from topicscope.settings import BIASES, Model, Part, Settings, Training
+from topicscope.settings.model import Start
+from topicscope.settings.toml import flat, load_settings, to_table
 
 DESCRIPTION = """A page that trains the paper's transformer live in any browser, with theory beside it.
 
@@ -24,10 +23,20 @@ examples:
 """
 
 FILE = "playground.html"
-# A browser trains no larger vocabulary at a speed that is worth watching; the page says so too.
-MOST_WORDS, MOST_TOPICS, LONGEST, MOST_DOCUMENTS = 256, 64, 400, 200
-# How far a topic-word matrix may be from one whose topics overlap alike: text files hold rounded numbers.
-ROUNDING = 1e-6
+# A browser trains nothing larger at a speed that is worth watching; the page says so too.
+MOST_WORDS = 256
+LIMITS = {"topics": (2, 64), "words": (1, 64), "shortest": (2, 400), "longest": (2, 400), "batch": (1, 200)}
+# What the page can train: how W^V, W^K and W^Q start, and which of them are trained.
+TRAINED: dict[str, tuple[tuple[Start, bool], ...]] = {
+    "all": (("normal", True), ("normal", True), ("normal", True)),
+    "uniform": (("normal", True), ("zero", False), ("zero", False)),
+    "value": (("normal", True), ("normal", False), ("normal", False)),
+    "theorem": (("theorem", False), ("normal", True), ("normal", True)),
+}
+# Settings that the page has under their own names, and those of training that have their defaults there.
+MASKING = ("mask", "keep", "random")
+TRAINING = ("loss", "optimizer", "learning_rate", "adam_epsilon", "batch", "l2")
+DEFAULTS = ("average", "l2_parts", "momentum", "adam_betas", "decay", "schedule")
 
 
 def playground(settings: Settings | Path | str | None = None, *, out: Path | str = FILE) -> Path:
@@ -45,109 +54,57 @@ def playground(settings: Settings | Path | str | None = None, *, out: Path | str
 
 def page_settings(settings: Settings) -> dict[str, Any]:
     """The settings by the page's names; refuse what the page cannot train."""
-    data, masking, model, training = settings.documents, settings.masking, settings.model, settings.training
-    topics, words, overlap = _topics(settings)
-    _check_the_page_can(settings)
-    return {
+    data, training = settings.documents, settings.training
+    if data.topic_words:
+        raise InputError("data.topic_words is not allowed here: leave it out, or use `topicscope train`.")
+    parts = [settings.model.part(name) for name in ("value", "key", "query")]
+    starts = tuple((part.start, part.train) for part in parts)
+    values = {
         "seed": settings.seed,
-        "topics": topics,
-        "words": words,
+        "topics": data.topics,
+        "words": data.words,
         "sampler": data.sampler,
-        "per_document": min(data.per_document, topics),
+        "per_document": min(data.per_document, data.topics),
         "dirichlet": data.dirichlet[0],
-        "overlap": overlap,
+        "overlap": 0.0,
         "shortest": data.length[0],
         "longest": data.length[1],
-        **{name: getattr(masking, name) for name in ("mask", "keep", "random")},
-        "masked_keys": model.masked_keys,
-        **{
-            name: getattr(training, name)
-            for name in ("loss", "optimizer", "learning_rate", "adam_epsilon", "batch", "l2")
-        },
-        "scale": _scale(settings),
-        "parts": _parts(settings),
+        **{name: getattr(settings.masking, name) for name in MASKING},
+        "masked_keys": settings.model.masked_keys,
+        **{name: getattr(training, name) for name in TRAINING},
+        "scale": next((part.scale for part in parts if part.start == "normal"), Part.scale),
+        "parts": next((name for name, known in TRAINED.items() if known == starts), "all"),
     }
+    own = flat(to_table(_on_the_page(settings, values["scale"], TRAINED[values["parts"]])))
+    for name, value in flat(to_table(settings)).items():
+        if value != own[name]:
+            remedy = f"the playground has {shown(own[name])}; change it, or use `topicscope train`"
+            raise refuse(name, value, remedy)
+    for name, (low, high) in LIMITS.items():
+        if not low <= values[name] <= high:
+            raise refuse(name, values[name], f"the playground has {low} to {high}; use `topicscope train` for others")
+    if (count := data.topics * data.words) > MOST_WORDS:
+        raise refuse("T·v", count, f"the playground has at most {MOST_WORDS} words; use `topicscope train` for more")
+    return values
 
 
-def _check_the_page_can(settings: Settings) -> None:
-    data, model, training = settings.documents, settings.model, settings.training
-    shortest, longest = data.length
-    equation_7 = model.equation_7 and not model.dimension and not model.attention_dimension
-    fixed = training.momentum == 0.9 and training.adam_betas == (0.9, 0.999)
-    of_all = not training.l2 or set(model.trained_parts) <= set(training.l2_parts)
-    few = training.batch <= MOST_DOCUMENTS
-    own = training.average == "document"
-    checks = {
-        "model: the playground trains eq. 7, one layer and head with one-hot embeddings and no biases": equation_7,
-        f"data.length: documents of the playground have 2 to {LONGEST} words": 2 <= shortest <= longest <= LONGEST,
-        f"training.batch: the playground takes at most {MOST_DOCUMENTS} documents per step": few,
-        "data.ends: documents of the playground have no START and END": not data.ends,
-        "data.dirichlet: the playground has one number for all topics": len(set(data.dirichlet)) == 1,
-        "training.average: the playground takes each document's mean over its own masked positions": own,
-        "training.schedule: the playground trains all parts at once": training.schedule == "joint",
-        "training.decay: the playground's learning rate is constant": training.decay == "constant",
-        "training.optimizer: the playground has sgd, momentum and adam": training.optimizer != "adamw",
-        "training.momentum and adam_betas: the playground has 0.9, and 0.9 with 0.999": fixed,
-        "training.l2_parts: the playground applies L2 to everything that is trained": of_all,
-        "masking.fixed: the playground draws fresh masks": not settings.masking.fixed,
-    }
-    for sentence, met in checks.items():
-        if not met:
-            raise InputError(f"{sentence}; change it, or train it with `topicscope train`.")
-
-
-def _topics(settings: Settings) -> tuple[int, int, float]:
-    """T, v and how far topics overlap; the topics of a topic-word matrix must overlap alike."""
-    from topicscope.synthetic.topics import TopicModel, equal_topics
-
-    matrix: Float[np.ndarray, "topic word"] = TopicModel.from_settings(settings.documents).topic_words
-    topics, count = matrix.shape
-    words, remainder = divmod(count, topics)
-    overlap = 0.0
-    if settings.documents.topic_words:
-        overlap = round(float(matrix.min()) * count, 6)
-        alike = not remainder and np.allclose(
-            matrix, (1 - overlap) * equal_topics(topics, words) + overlap / count, rtol=0, atol=ROUNDING
-        )
-        if not alike:
-            raise InputError(
-                "data.topic_words is not allowed here: the words of each of the playground's topics are equally "
-                "likely, and all topics give the same share of probability evenly to all words; use `topicscope train`."
-            )
-    if not (2 <= topics <= MOST_TOPICS and words <= MOST_TOPICS and count <= MOST_WORDS):
-        raise InputError(
-            f"data.topics = {topics} with data.words = {words} is not allowed here: the playground has 2 to "
-            f"{MOST_TOPICS} topics and at most T·v = {MOST_WORDS} words; use `topicscope train` for more."
-        )
-    return topics, words, overlap
-
-
-def _parts(settings: Settings) -> str:
-    parts = [settings.model.part(name) for name in ("value", "key", "query")]
-    trained, starts = tuple(part.train for part in parts), [part.start for part in parts]
-    if settings.model.uniform and trained[0] and starts[0] == "normal":
-        return "uniform"
-    names: dict[tuple[tuple[bool, ...], str], str] = {
-        ((True, True, True), "normal"): "all",
-        ((True, False, False), "normal"): "value",
-        ((False, True, True), "theorem"): "theorem",
-    }
-    name = names.get((trained, starts[0])) if starts[1:] == ["normal", "normal"] else None
-    if name is None:
-        raise InputError(
-            "model.value, model.key, model.query: the playground trains all three from normal starts; W^V with key and "
-            "query at zero; W^V alone; or key and query with value.start = theorem; use `topicscope train` for others."
-        )
-    return name
-
-
-def _scale(settings: Settings) -> float:
-    """The scale that all drawn matrices share."""
-    parts = [settings.model.part(name) for name in ("value", "key", "query")]
-    scales = {part.scale for part in parts if part.start == "normal"}
-    if len(scales) > 1:
-        raise InputError("model.*.scale: the playground draws all matrices at one scale; give them the same.")
-    return scales.pop() if scales else Settings().model.value.scale
+def _on_the_page(given: Settings, scale: float, trained: Sequence[tuple[Start, bool]]) -> Settings:
+    """These settings with whatever the page cannot change as it is there."""
+    data, training = given.documents, given.training
+    model: dict[str, Any] = dict.fromkeys(BIASES, Part(start="zero", train=False))
+    for name, (start, train) in zip(("value", "key", "query"), trained, strict=True):
+        # The scale matters only where a matrix is drawn.
+        own = scale if start == "normal" else given.model.part(name).scale
+        model[name] = Part(start=start, train=train, scale=own)
+    embedding = Part(start="identity", train=False)
+    optimizer = "adam" if training.optimizer == "adamw" else training.optimizer
+    return replace(
+        given,
+        data=replace(data, dirichlet=data.dirichlet[:1] * len(data.dirichlet), ends=False),
+        masking=replace(given.masking, fixed=False),
+        model=Model(masked_keys=given.model.masked_keys, embedding=embedding, **model),
+        training=replace(training, optimizer=optimizer, **{name: getattr(Training, name) for name in DEFAULTS}),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,4 +124,4 @@ class Options:
 def main(words: list[str]) -> None:
     """Parse, write, print where the page is."""
     options = parse(Options, words, command="playground", description=DESCRIPTION)
-    say_where(playground(**keywords(options)), as_json=options.json)
+    print_page(playground(**keywords(options)), as_json=options.json)

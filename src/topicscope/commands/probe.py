@@ -39,7 +39,7 @@ from topicscope.reporting.answer import (
     word_notes,
 )
 from topicscope.reporting.rounding import comparison_text, is_significant
-from topicscope.store import flat_row, frame_of, write_atomically
+from topicscope.store import flat_row, frame_of, table_html, write_atomically
 from topicscope.text.corpora import check_exists
 from topicscope.work import Report
 
@@ -186,9 +186,11 @@ class Probed:
         )
 
     def _repr_html_(self) -> str:
-        from topicscope.reporting.notebook import probe_html
+        from topicscope.reporting.page.sections import table_row
 
-        return probe_html(self.rows, str(self.out))
+        columns = ("model", "fraction", "assignment", "embedding", "centred", "cosine", "dot product", "attention")
+        cells = [[cells[name] for name in columns] for cells in map(table_row, self.rows)]
+        return table_html(columns, cells, f"same- over different-topic averages in {self.out}; * p < 0.05")
 
 
 def _is_subject(given: object) -> bool:

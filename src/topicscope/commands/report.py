@@ -1,21 +1,19 @@
 """``topicscope report``: one page from finished work; and the same shown in a notebook."""
 
+import html
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from topicscope.commands.options import POSITIONAL, keywords, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json
 from topicscope.errors import InputError, listed, path_of
 
-if TYPE_CHECKING:
-    from topicscope.reporting.notebook import Shown
-
 DESCRIPTION = """One HTML page from finished work: claims, training, landscapes, probes, sweeps. It needs no network.
 
-Folders are recognised by the files in them, and looked through for others inside.
+Folders are recognised by the files in them, and searched for others inside.
 
 examples:
   topicscope report results --out report.html
@@ -42,22 +40,11 @@ def report(folders: Sequence[Path | str] | Path | str, out: Path | str = FILE) -
             "no folder is given: name at least one that reproduce, train, landscape, probe or sweep wrote."
         )
     check_page(file, FILE)
-    _check_results(paths)
     page = page_of(paths)
     for note in page.notes:
         logger.warning("%s", note)
     write_page(page.html, file)
     return file
-
-
-def _check_results(folders: Sequence[Path]) -> None:
-    """Refuse folders in which there is nothing to show; one beside others that have something is named on the page."""
-    from topicscope.reporting.page.store import find
-
-    found = find(list(folders))
-    if not len(found):
-        said = " ".join(found.notes).removesuffix(".")
-        raise InputError(f"{said}: give a folder that reproduce, train, landscape, probe or sweep wrote.")
 
 
 def check_page(file: Path, example: str) -> None:
@@ -72,29 +59,39 @@ def check_page(file: Path, example: str) -> None:
         raise InputError(f"--out {file} exists and is not a page of topicscope: choose another name.")
 
 
-def show(*results: Any) -> "Shown":
+@dataclass(frozen=True, repr=False)
+class Shown:
+    """A page, shown by notebooks in a frame of its own."""
+
+    page: str
+
+    def __repr__(self) -> str:
+        return f"<page of {len(self.page) / 1e6:.1f} MB: a notebook shows it; topicscope.report writes one to a file>"
+
+    def _repr_html_(self) -> str:
+        # Without allow-same-origin the page cannot reach the notebook; its own policy keeps it off the network.
+        return (
+            f'<iframe srcdoc="{html.escape(self.page)}" sandbox="allow-scripts allow-downloads" '
+            'style="width: 100%; height: 900px; border: 1px solid #888" title="topicscope report"></iframe>'
+        )
+
+
+def show(*results: Any) -> Shown:
     """Show figures and sliders of runs, folders or results of commands in a notebook, large: ``ts.show(run)``."""
-    from topicscope.reporting.notebook import Shown
     from topicscope.reporting.page import page_of
 
-    folders = [_folder(result) for result in results]
-    if not folders:
-        raise InputError("show has nothing to show: give it a run, a result of reproduce or probe, or a folder.")
-    _check_results(folders)
+    what = "give it a run, a result of reproduce or probe, or a folder."
+    if not results:
+        raise InputError(f"show has nothing to show: {what}")
+    folders = []
+    for result in results:
+        # Where a result is on disk: a path, or an object that has one.
+        path = Path(result) if isinstance(result, str | Path) else getattr(result, "path", None)
+        path = path or getattr(result, "out", None)
+        if not isinstance(path, Path):
+            raise InputError(f"show cannot show what is of type {type(result).__name__}: {what}")
+        folders.append(path)
     return Shown(page_of(folders, present=True).html)
-
-
-def _folder(result: Any) -> Path:
-    """Where a result is on disk, from a path or an object that has one."""
-    if isinstance(result, str | Path):
-        return Path(result)
-    path = getattr(result, "path", None) or getattr(result, "out", None)
-    if not isinstance(path, Path):
-        raise InputError(
-            f"show cannot show what is of type {type(result).__name__}: "
-            "give it a run, a result of reproduce or probe, or a folder."
-        )
-    return path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,14 +112,13 @@ def main(words: list[str]) -> None:
     """Parse, write, print where the page is."""
     options = parse(Options, words, command="report", description=DESCRIPTION)
     log_to_terminal(quiet=False)
-    say_where(report(**keywords(options)), as_json=options.json)
+    print_page(report(**keywords(options)), as_json=options.json)
 
 
-def say_where(file: Path, *, as_json: bool) -> None:
+def print_page(file: Path, *, as_json: bool) -> None:
     """Print where a page is, and how large."""
     size = file.stat().st_size
     if as_json:
         print_json({"file": str(file), "bytes": size})
     else:
-        said = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
-        console().print(f"{file}: {said}; open it in any browser.")
+        console().print(f"{file}: {size / 1e6:.1f} MB; open it in any browser.")

@@ -32,6 +32,7 @@ from topicscope.records import ArticleRecord, ClaimRecord, ReproduceSettings, re
 from topicscope.reporting.rounding import claim_text, powers
 from topicscope.reporting.verdicts import (
     KINDS,
+    counts_text,
     headline,
     margin_text,
     source_table,
@@ -39,7 +40,7 @@ from topicscope.reporting.verdicts import (
     what_does_not_hold,
     why,
 )
-from topicscope.store import frame_of, struct_text, write_atomically
+from topicscope.store import frame_of, struct_text, table_html, write_atomically
 from topicscope.work import check_engine
 
 # The most runs of an experiment; up to this number, no two values of ``seed`` share seeds of runs.
@@ -156,9 +157,9 @@ class Reproduction:
         return frame_of(table(self.claims))
 
     def _repr_html_(self) -> str:
-        from topicscope.reporting.notebook import claims_html
-
-        return claims_html(self.claims, str(self.out))
+        cells = [(claim.verdict, claim.id, claim.statement, claim.rule, claim_text(claim)) for claim in self.claims]
+        columns = ("verdict", "claim", "statement", "rule", "measured [95 % interval]")
+        return table_html(columns, cells, f"{len(cells)} claims in {self.out}: {counts_text(self.claims) or 'none'}")
 
     @property
     def failed(self) -> list[str]:

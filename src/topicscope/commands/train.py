@@ -1,9 +1,7 @@
 """``topicscope train``: train one model into a run folder, on documents of a topic model or on real text."""
 
 import shlex
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,10 +15,10 @@ from topicscope.settings import Settings, TextData
 from topicscope.settings.data import Device
 from topicscope.settings.toml import load_settings
 from topicscope.store import expanded
+from topicscope.work import Report
 
 if TYPE_CHECKING:
     from topicscope.training.folder import RunFolder
-    from topicscope.training.loop import Watching
 
 DESCRIPTION = """Train one model into a run folder, on documents of a topic model (or on real text: see the end).
 
@@ -53,10 +51,6 @@ examples:
   topicscope train --data.corpus notes.txt --data.tokenizer minilm --model.no-residual --out runs/off --device cpu
 """
 
-
-# How often a notebook shows training as it proceeds.
-EVERY_SECONDS = 0.5
-
 # Settings that --help prints; --help-all prints all.
 USUAL = (
     "--seed", "--data.sampler", "--data.topics", "--data.words", "--data.per-document", "--data.dirichlet",
@@ -84,14 +78,14 @@ def train(
     """Train a model into a new folder, or resume the run that is in it; report.html shows it.
 
     ``settings`` may be the path of a TOML file. Several ``seeds`` are trained in one tensor, as one run.
-    Settings that name a corpus train on text, on the ``device`` that is named. ``progress`` shows how training
-    proceeds: in a notebook the loss and the norms as they grow, else a progress bar.
+    Settings that name a corpus train on text, on the ``device`` that is named. ``progress`` shows a progress bar on
+    a terminal.
     """
     out = path_of(out, "out")
     if not isinstance(settings, Settings):
         settings = load_settings(path_of(settings, "settings"))
-    with _watched(settings.training.steps) if progress else nullcontext() as watching:
-        folder = train_into(settings, out, seeds=seeds, resume=resume, device=device, watching=watching)
+    with progress_bar("training", quiet=not progress) as report:
+        folder = train_into(settings, out, seeds=seeds, resume=resume, device=device, report=report)
     return read_run(folder.path)
 
 
@@ -102,44 +96,15 @@ def train_into(
     seeds: Sequence[int] = (),
     resume: bool = False,
     device: Device = "auto",
-    watching: "Watching | None" = None,
+    report: Report | None = None,
 ) -> "RunFolder":
     """Train, and write report.html."""
     from topicscope.reporting.page import write_report
-    from topicscope.training.loop import UNWATCHED, train
+    from topicscope.training.loop import Watching, train
 
-    watching = watching or UNWATCHED
-    folder = train(settings, out, seeds=seeds, resume=resume, device=device, watching=watching)
+    folder = train(settings, out, seeds=seeds, resume=resume, device=device, watching=Watching(report))
     write_report([folder.path], folder.path / "report.html")
     return folder
-
-
-@contextmanager
-def _watched(steps: int) -> "Iterator[Watching]":
-    """What shows training as it proceeds: the loss and the norms in a notebook, else a progress bar."""
-    from topicscope.reporting.notebook import in_notebook, live_html
-    from topicscope.training.loop import Watching
-
-    if not in_notebook():
-        with progress_bar("training") as report:
-            yield Watching(report)
-        return
-    from IPython.display import HTML, display
-
-    place, shown = display(HTML(""), display_id=True), time.monotonic()
-    newest: list[Callable[[], Run]] = []
-
-    def show(recorded: Callable[[], Run]) -> None:
-        nonlocal shown
-        newest[:] = [recorded]
-        # This is often enough for the eye.
-        if time.monotonic() - shown >= EVERY_SECONDS:
-            place.update(HTML(live_html(recorded(), steps)))
-            shown = time.monotonic()
-
-    yield Watching(rows=show)
-    if newest:
-        place.update(HTML(live_html(newest[0](), steps)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,12 +131,10 @@ class Options:
 
 def main(words: list[str]) -> None:
     """Parse, train, print where the run is."""
-    from topicscope.training.loop import Watching
-
     options = parse_options(words)
     log_to_terminal(quiet=options.quiet)
     with progress_bar("training", quiet=options.quiet) as report:
-        folder = train_into(**keywords(options), watching=Watching(report))
+        folder = train_into(**keywords(options), report=report)
     run, on_text = read_run(folder.path), isinstance(options.settings.data, TextData)
     last = {name: None if value != value else value for name, value in run.rows()[-1].items()}
     if options.json:
