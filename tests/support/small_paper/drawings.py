@@ -1,11 +1,12 @@
-"""Its figure."""
+"""The figure of the small paper."""
 
 from typing import Any
 
 from matplotlib.figure import Figure
 
+from topicscope.reporting.figures import Panel, Series, curves
+
 
 def figure2(results: Any) -> Figure:
-    figure = Figure(figsize=(2, 2))
-    figure.add_subplot().plot(results["figure2/long"])
-    return figure
+    numbers = results["figure2/long"]
+    return curves("Numbers", [Panel(series=[Series(x=range(len(numbers)), y=numbers)])])
