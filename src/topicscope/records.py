@@ -621,19 +621,20 @@ read_several_token_words = partial(read_struct, kind=list[tuple[str, list[Count]
 
 Verdict = Literal["holds", "fails", "undecided", "not run"]
 # Whose statement a claim is: the paper's; the paper's, on a model or a corpus that is not the paper's; ours, beside it.
-# A check cannot fail if the program is right (it follows from the mathematics), and is not counted.
-Kind = Literal["paper", "elsewhere", "ours", "check"]
+Kind = Literal["paper", "elsewhere", "ours"]
 # Why a claim does not hold: an error in the paper, its wording, settings (or a model, a corpus) in which it does not
 # while it does in others, too few runs to tell; unknown, if nobody has looked into it yet.
 Cause = Literal["error", "wording", "settings", "power", "unknown"]
 Details = dict[str, float | str | bool | None]
 
 
-class DiagnosisRecord(Struct, frozen=True, kw_only=True):
+class DiagnosisRecord(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Why a claim fails, is undecided or was not run."""
 
     cause: Cause
     explanation: str
+    """What explains it, in whole sentences."""
+
     holds: str = ""
     """The nearest setting at which the verdict changes; empty if there is none."""
 

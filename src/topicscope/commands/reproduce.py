@@ -25,9 +25,9 @@ from topicscope.commands.options import keywords, parse
 from topicscope.commands.terminal import console, log_to_terminal
 from topicscope.errors import InputError, check_at_least, check_one_of, listed, path_of, refuse
 from topicscope.papers.claim import not_run
-from topicscope.papers.needs import PRESETS, Engine, Preset
-from topicscope.papers.registry import TOPIC_STRUCTURE, Paper, paper, selected
-from topicscope.papers.reproduction import Progress, State
+from topicscope.papers.needs import PRESETS, Preset
+from topicscope.papers.paper import TOPIC_STRUCTURE, Paper, paper, selected
+from topicscope.papers.reproduction import Progress, Reproducing, write_claims
 from topicscope.records import ArticleRecord, ClaimRecord, ReproduceSettings, read_reproduce_settings
 from topicscope.reporting.rounding import claim_text, powers
 from topicscope.reporting.verdicts import (
@@ -195,14 +195,16 @@ def reproduce(out: Path | str, *, report: Callable[[Progress], None] | None = No
         write_atomically(out / "settings.json", struct_text(options.settings))
         (out / "figures").mkdir(exist_ok=True)
         seeds = tuple(range(options.seed * MOST_SEEDS, options.seed * MOST_SEEDS + options.settings.seeds))
-        state = State(out, chosen, seeds, report or (lambda progress: None))
+        papers = [Reproducing(own, claims, out, seeds, report or (lambda progress: None)) for own, claims in chosen]
         try:
-            state.measure(Engine(options.workers, options.engine, options.address))
+            for own in papers:
+                own.measure(workers=options.workers, engine=options.engine, address=options.address)
         finally:
             # Also if it is interrupted.
-            articles = state.write()
+            articles = write_claims(out, papers)
         write_report([out], out / "report.html")
-        return Reproduction(state.records(), state.drawn, articles, out)
+        claims = [record for own in papers for record in own.records()]
+        return Reproduction(claims, [path for own in papers for path in own.drawn], articles, out)
 
 
 def _asked(asked: dict[str, Any]) -> Asked:

@@ -1,8 +1,8 @@
 """A claim: a statement, a rule that was fixed beforehand, a measurement, and the verdict that follows from the two.
 
-Claims are entries of a paper's ``claims.toml`` (:mod:`topicscope.papers.registry`). A measuring function gets the
-results of the claim's needs by name and returns a :class:`Measurement`, or one for each row if the claim is about
-several settings::
+Claims are entries of a paper's ``claims.toml`` (:mod:`topicscope.papers.paper`). A measuring function gets the results
+of the claim's needs by name and returns a :class:`Measurement`, or one for each row if the claim is about several
+settings::
 
     @per_run
     def contrast(run: Run) -> Measurement:
@@ -18,16 +18,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import PurePosixPath
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from topicscope.measure.uncertainty import CONFIDENCE, Interval, interval_p, student_interval
-from topicscope.records import Cause, ClaimRecord, ClaimRowRecord, Details, DiagnosisRecord, Kind, Verdict
+from topicscope.records import ClaimRecord, ClaimRowRecord, DiagnosisRecord, Kind, Verdict
 
 Number = float | int | np.floating[Any] | np.integer[Any]
-Detail = Number | str | None
+# A number beside the one that is measured; of several, such as one per seed, their mean is shown.
+Detail = Number | np.ndarray | str | None
 # What a measuring function gets: results of the claim's needs by name.
 Results = Mapping[str, Any]
 # A number that should be zero must be below this; excess losses that should be zero are below 10⁻¹⁵.
@@ -36,20 +37,6 @@ ROUNDING = 1e-10
 RELATIVE_ROUNDING = 1e-9
 UNEXPLAINED = "It is not known why: in the runs that this version was released with, the claim did not fail."
 NUMBER = r"[-+−]?(?:\d+/\d+|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
-
-
-class Diagnosis(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Why a claim fails or stays undecided, as far as that is known; shown only if it does."""
-
-    cause: Cause
-    explanation: str
-    """What explains it, in whole sentences."""
-
-    holds: str = ""
-    """The nearest setting at which the verdict changes; empty if there is none."""
-
-    see: tuple[str, ...] = ()
-    """Claims that show this."""
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -82,7 +69,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     unit: str = ""
     figure: str = ""
-    diagnosis: Diagnosis | None = None
+    diagnosis: DiagnosisRecord | None = None
+    """Why it fails or stays undecided, as far as that is known; shown only if it does."""
 
     def __post_init__(self) -> None:
         Rule.parse(self.rule)
@@ -125,15 +113,16 @@ class Measurement:
     """A number and what its uncertainty comes from; made with ``exact``, ``over_seeds`` or ``interval_given``."""
 
     values: tuple[float, ...]
-    """The number itself if it is exact or has a given interval; otherwise one per seed."""
+    """One number per seed, of which it is the mean; otherwise the number itself."""
 
-    kind: Literal["exact", "mean", "given"]
-    details: Mapping[str, Detail] = field(default_factory=dict)
-    """Numbers shown beside it, on which no verdict rests."""
+    interval: Interval
+    """The number with its 95 % interval, of no width if it is exact."""
 
-    low: float = np.nan
-    high: float = np.nan
-    """Ends of a given 95 % interval, which was computed elsewhere (a bootstrap, say)."""
+    seeds: int = 0
+    """How many runs it is the mean of."""
+
+    details: Mapping[str, str | float | None] = field(default_factory=dict)
+    """Numbers shown beside it, on which no verdict rests; None where one is not finite."""
 
     p: float = np.nan
     """Two-sided p-value of the hypothesis that the number is ``null`` (of a permutation, say); NaN without a test."""
@@ -144,50 +133,47 @@ class Measurement:
 
     def beside(self, **details: Detail) -> "Measurement":
         """The same with these numbers shown beside it."""
-        return replace(self, details={**self.details, **details})
-
-    @property
-    def finite(self) -> bool:
-        """Whether all runs have a number, and a given interval has ends."""
-        ends = (self.low, self.high) if self.kind == "given" else ()
-        return len(self.values) > 0 and bool(np.isfinite(self.values).all() and not np.isnan(ends).any())
+        plain = {name: value if isinstance(value, str) else _finite(value) for name, value in details.items()}
+        return replace(self, details={**self.details, **plain})
 
     @property
     def value(self) -> float:
         """The number."""
-        return float(np.mean(self.values)) if self.values else np.nan
+        return self.interval.value
 
     @property
-    def interval(self) -> Interval:
-        """The number with its 95 % interval, of no width if exact."""
-        if self.kind == "exact":
-            return Interval(self.value, self.value, self.value)
-        if self.kind == "given":
-            return Interval(self.value, self.low, self.high)
-        return student_interval(np.array(self.values))
+    def exact(self) -> bool:
+        """Whether it has no interval."""
+        return not self.seeds and self.interval.low == self.interval.high
+
+    @property
+    def finite(self) -> bool:
+        """Whether all runs have a number, and the interval has ends."""
+        ends = (self.interval.low, self.interval.high)
+        return len(self.values) > 0 and bool(np.isfinite(self.values).all() and not np.isnan(ends).any())
 
     @property
     def one_seed(self) -> float:
         """How far leaving out one seed moves the mean at most: the largest of (x̄ − x_k)/(K − 1)."""
-        if self.kind != "mean" or len(self.values) < 2:
-            return 0.0
-        return float(abs(np.array(self.values) - self.value).max()) / (len(self.values) - 1)
+        return float(abs(np.array(self.values) - self.value).max()) / (self.seeds - 1) if self.seeds > 1 else 0.0
 
 
 def exact(value: Number, *, resolution: Number = 0.0, **details: Detail) -> Measurement:
     """A number without uncertainty; ``resolution`` is what one case counts, if the number counts cases."""
-    return Measurement((float(value),), "exact", details, resolution=float(resolution))
+    number = float(value)
+    return Measurement((number,), Interval(number, number, number), resolution=float(resolution)).beside(**details)
 
 
 def over_seeds(values: Sequence[float] | np.ndarray, **details: Detail) -> Measurement:
     """One number per seed; the claim is about their mean."""
-    return Measurement(tuple(float(value) for value in values), "mean", details)
+    numbers = np.array(values, dtype=float)
+    return Measurement(tuple(numbers.tolist()), student_interval(numbers), len(numbers)).beside(**details)
 
 
 def interval_given(
-    value: Number,
-    low: Number,
-    high: Number,
+    value: Number | None,
+    low: Number | None,
+    high: Number | None,
     *,
     p: Number | None = None,
     null: Number = 0.0,
@@ -195,11 +181,16 @@ def interval_given(
 ) -> Measurement:
     """A number whose 95 % interval, and p-value of being ``null``, come from outside: a bootstrap, a permutation.
 
-    An interval that excludes its own value (a skewed bootstrap may) is widened to include it.
+    An interval that excludes its own value (a skewed bootstrap may) is widened to include it; None is not known.
     """
-    low, high = float(np.minimum(low, value)), float(np.maximum(high, value))
-    given = Measurement((float(value),), "given", details, low, high)
-    return given if p is None else replace(given, p=float(p), null=float(null))
+    number, least, most, chance = (np.nan if each is None else float(each) for each in (value, low, high, p))
+    ends = float(np.minimum(least, number)), float(np.maximum(most, number))
+    return Measurement((number,), Interval(number, *ends), p=chance, null=float(null)).beside(**details)
+
+
+def _finite(value: Number | np.ndarray | None) -> float | None:
+    """As JSON has it: no NumPy numbers, and null for what is not finite."""
+    return None if value is None or not np.isfinite(np.mean(value)) else float(np.mean(value))
 
 
 def per_run(measure: Callable[..., Measurement]) -> Callable[..., dict[str, Measurement]]:
@@ -207,21 +198,18 @@ def per_run(measure: Callable[..., Measurement]) -> Callable[..., dict[str, Meas
 
     @functools.wraps(measure)
     def measure_all(results: Results, **arguments: Any) -> dict[str, Measurement]:
-        return {
-            name: measure(result, **arguments)
-            for name, result in zip(row_names(list(results)), results.values(), strict=True)
-        }
+        names = row_names(list(results))
+        return {name: measure(run, **arguments) for name, run in zip(names, results.values(), strict=True)}
 
     return measure_all
 
 
 def row_names(names: Sequence[str]) -> list[str]:
     """Names without the folders that all of them share: "figure2/squared-adam" is "squared-adam"."""
-    parts = [PurePosixPath(name).parts for name in names]
-    shared = 0
-    while all(len(each) > shared + 1 for each in parts) and len({each[shared] for each in parts}) == 1:
+    parts, shared = [PurePosixPath(name).parts for name in names], 0
+    while all(len(name) > shared + 1 for name in parts) and len({name[shared] for name in parts}) == 1:
         shared += 1
-    return ["/".join(each[shared:]) for each in parts]
+    return ["/".join(name[shared:]) for name in parts]
 
 
 def verdict(rule: Rule, measurement: Measurement) -> Verdict:
@@ -240,112 +228,93 @@ def verdict(rule: Rule, measurement: Measurement) -> Verdict:
     return "fails" if high <= rule.low or low >= rule.high else "undecided"
 
 
-def weakest(rule: Rule, measurements: Sequence[Measurement]) -> Measurement:
-    """Among numbers that must all obey a rule, the one that decides: as the rows of a claim do (``overall``)."""
-    return measurements[_deciding(rule, measurements)]
+def overall(verdicts: Sequence[Verdict]) -> Verdict:
+    """A claim's verdict from those of its rows: it fails if one fails, and holds if all hold."""
+    order: tuple[Verdict, ...] = ("not run", "fails", "undecided", "holds")
+    return min(verdicts, key=order.index, default="not run")
 
 
-def _deciding(rule: Rule, measurements: Sequence[Measurement]) -> int:
-    """The place of the number that decides: that nearest to the rule, or farthest outside, with the overall verdict."""
+def weakest(rule: Rule, measurements: Sequence[Measurement]) -> int:
+    """Which of several numbers decides: that nearest to the rule, or farthest outside, with the overall verdict."""
     verdicts = [verdict(rule, measurement) for measurement in measurements]
     decided = overall(verdicts)
     # One without a number is undecided before all others.
-    margins = [rule.margin(each.value) if each.finite else -np.inf for each in measurements]
+    margins = [rule.margin(one.value) if one.finite else -np.inf for one in measurements]
     return min(range(len(measurements)), key=lambda place: (verdicts[place] != decided, margins[place]))
 
 
 def why_undecided(rule: Rule, measurement: Measurement) -> str:
     """Which end of the rule is too near, and about how many runs would decide it."""
+    value, interval, end = measurement.value, measurement.interval, rule.nearest_end(measurement.value)
     if not measurement.finite:
         without = int(np.sum(~np.isfinite(measurement.values)))
         return f"{without} of {len(measurement.values)} runs have no such number."
-    interval, end = measurement.interval, rule.nearest_end(measurement.value)
     if measurement.resolution:
-        return f"One case more or less moves {measurement.value:.4g} to the other side of the rule's end {end:.4g}."
-    if measurement.kind == "exact":
-        return f"{measurement.value:.4g} is so near to the rule's end {end:.4g} that rounding could turn the verdict."
-    sentence = f"The rule's end {end:.4g} is in the 95 % interval from {interval.low:.4g} to {interval.high:.4g}."
+        return f"One case more or less moves {value:.4g} to the other side of the rule's end {end:.4g}."
+    if measurement.exact:
+        return f"{value:.4g} is so near to the rule's end {end:.4g} that rounding could turn the verdict."
     if not interval.low <= end <= interval.high:
-        if measurement.kind == "given" and interval_p(interval, end) < 1 - CONFIDENCE:
+        if not measurement.seeds and interval_p(interval, end) < 1 - CONFIDENCE:
             return f"The permutation test does not reject {end:.4g} (p = {measurement.p:.2g})."
         return f"Leaving out one run could move the 95 % interval to the rule's end {end:.4g}."
-    if measurement.kind != "mean" or len(measurement.values) < 2 or measurement.value == end:
+    sentence = f"The rule's end {end:.4g} is in the 95 % interval from {interval.low:.4g} to {interval.high:.4g}."
+    if measurement.seeds < 2 or value == end:
         return sentence
-    reach = max(interval.high - interval.value, interval.value - interval.low) / abs(interval.value - end)
     # The interval narrows at least as the square root of the number of runs.
-    runs = int(np.ceil(len(measurement.values) * reach**2))
-    return (
-        f"{sentence} If the mean stays where it is, about {runs:,} runs instead of {len(measurement.values)} decide it."
-    )
-
-
-def overall(verdicts: Sequence[Verdict]) -> Verdict:
-    """A claim's verdict from those of its rows: it fails if one fails, and holds if all hold."""
-    if not verdicts or "not run" in verdicts:
-        return "not run"
-    if "fails" in verdicts:
-        return "fails"
-    return "undecided" if "undecided" in verdicts else "holds"
+    reach = max(interval.high - value, value - interval.low) / abs(value - end)
+    runs = f"about {int(np.ceil(measurement.seeds * reach**2)):,} runs instead of {measurement.seeds}"
+    return f"{sentence} If the mean stays where it is, {runs} decide it."
 
 
 def record(
-    claim: Claim, paper: str, measured: "Measurement | Mapping[str, Measurement]", seconds: float = 0.0
+    claim: Claim, paper: str, measured: Measurement | Mapping[str, Measurement], seconds: float | None = None
 ) -> ClaimRecord:
     """The claim's record in claims.json; of several rows the one that decides is nearest to the rule, or beyond it."""
     rule = Rule.parse(claim.rule)
     by_name = {"": measured} if isinstance(measured, Measurement) else dict(measured)
     rows = [_row(name, rule, measurement) for name, measurement in by_name.items()]
     decided = overall([row.verdict for row in rows])
-    shown = rows[_deciding(rule, list(by_name.values()))] if rows else _row("", rule, over_seeds([]))
-    nearest = by_name[shown.name] if rows else over_seeds([])
-    details: Details = {"row": shown.name} if shown.name else {}
-    return ClaimRecord(
-        id=claim.id,
-        paper=paper,
-        source=claim.source,
-        kind=claim.kind,
-        statement=claim.statement,
-        rule=claim.rule,
-        expected=claim.rule if claim.expected is None else claim.expected,
+    shown = rows[weakest(rule, list(by_name.values()))]
+    return msgspec.structs.replace(
+        _unmeasured(claim, paper),
         measured=shown.measured,
         low=shown.low,
         high=shown.high,
-        unit=claim.unit,
         verdict=decided,
         margin=shown.margin,
-        diagnosis=_diagnosis(claim, decided, rule, nearest),
+        diagnosis=_diagnosis(claim, decided, rule, by_name[shown.name]),
         rows=rows if len(rows) > 1 else [],
-        seeds=max((row.seeds for row in rows), default=0),
-        seconds=round(seconds, 3),
-        figure=claim.figure,
-        details=details | (shown.details if len(rows) == 1 else {}),
+        seeds=max(row.seeds for row in rows),
+        seconds=None if seconds is None else round(seconds, 3),
+        details={"row": shown.name} if len(rows) > 1 else shown.details,
     )
 
 
 def not_run(claim: Claim, paper: str, reason: str) -> ClaimRecord:
     """The record of a claim whose needs are missing, with the reason."""
-    empty = record(claim, paper, {})
-    return msgspec.structs.replace(empty, diagnosis=DiagnosisRecord(cause="settings", explanation=reason))
+    diagnosis = DiagnosisRecord(cause="settings", explanation=reason)
+    return msgspec.structs.replace(_unmeasured(claim, paper), diagnosis=diagnosis)
+
+
+def _unmeasured(claim: Claim, paper: str) -> ClaimRecord:
+    copied = {name: getattr(claim, name) for name in ("id", "source", "kind", "statement", "rule", "unit", "figure")}
+    expected = claim.rule if claim.expected is None else claim.expected
+    return ClaimRecord(**copied, paper=paper, expected=expected, measured=None, verdict="not run")
 
 
 def _row(name: str, rule: Rule, measurement: Measurement) -> ClaimRowRecord:
     """One number; its ends are null where it is exact, and where a single seed leaves it without an interval."""
-    finite = measurement.finite
-    ends = (measurement.interval.low, measurement.interval.high) if finite else (np.nan, np.nan)
-    low, high = ends if measurement.kind != "exact" and np.isfinite(ends).all() else (None, None)
+    finite, interval = measurement.finite, measurement.interval
+    known = finite and not measurement.exact and bool(np.isfinite([interval.low, interval.high]).all())
     return ClaimRowRecord(
         name=name,
         measured=measurement.value if finite else None,
-        low=low,
-        high=high,
+        low=interval.low if known else None,
+        high=interval.high if known else None,
         verdict=verdict(rule, measurement),
         margin=rule.margin(measurement.value) if finite else None,
-        seeds=len(measurement.values) if measurement.kind == "mean" else 0,
-        # As JSON has them: no NumPy numbers, and null for what is not finite.
-        details={
-            key: value if value is None or isinstance(value, str) else float(value) if np.isfinite(value) else None
-            for key, value in measurement.details.items()
-        },
+        seeds=measurement.seeds,
+        details=dict(measurement.details),
     )
 
 
@@ -356,6 +325,5 @@ def _diagnosis(claim: Claim, decided: Verdict, rule: Rule, measurement: Measurem
     power = why_undecided(rule, measurement) if decided == "undecided" else ""
     if claim.diagnosis is None:
         return DiagnosisRecord(cause="power" if power else "unknown", explanation=power or UNEXPLAINED)
-    known = claim.diagnosis
-    explanation = f"{known.explanation} {power}".strip()
-    return DiagnosisRecord(cause=known.cause, explanation=explanation, holds=known.holds, see=list(known.see))
+    explanation = f"{claim.diagnosis.explanation} {power}".strip()
+    return msgspec.structs.replace(claim.diagnosis, explanation=explanation)

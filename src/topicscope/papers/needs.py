@@ -28,9 +28,6 @@ from topicscope.synthetic.topics import TopicModel
 
 Seeds = tuple[int, ...]
 
-# On text: seconds per multiply-add of a step, forward and backward, and seconds for reading it.
-SECONDS_PER_MULTIPLY, PREPARING_SECONDS = 6e-11, 12.0
-
 
 @dataclass(frozen=True)
 class Preset:
@@ -105,13 +102,10 @@ class Experiment:
 
     @property
     def cost(self) -> float:
-        """Seconds that training takes, roughly: attention and trained embeddings cost more than uniform attention."""
-        model, training, data = self.settings.model, self.settings.training, self.settings.data
-        if isinstance(data, TextData):
-            layer = 4 * model.dimension**2 + 2 * model.dimension * model.feed_forward
-            position = 3 * (model.layers * layer + 0.15 * model.dimension * data.vocabulary)
-            steps = training.steps * training.batch * data.longest * (self.most_seeds or 10)
-            return PREPARING_SECONDS + SECONDS_PER_MULTIPLY * steps * position
+        """Attention and trained embeddings take longer than uniform attention, and text takes longest."""
+        model, training = self.settings.model, self.settings.training
+        if isinstance(self.settings.data, TextData):
+            return 12 + 5e-8 * training.steps * training.batch * model.dimension**2 * (self.most_seeds or 10)
         factor = (1.0 if model.uniform else 2.9) * (2.1 if model.embedding.train else 1.0)
         return 6e-5 * training.steps * training.batch * factor * (0.5 if self.most_seeds else 1.0)
 
@@ -213,8 +207,7 @@ class Probing:
         with work.scratch_folder() as own:
             # Passages depend on this beside the tokenizer; topics are named by what they depend on.
             ground = work.content_digest({"version": self.VERSION, "text": asdict(settings.text)})
-            shared = own.parent / f"ground-{ground}"
-            machine = Machine(device="cpu", workers=1)
+            machine, shared = Machine(device="cpu", workers=1), own.parent / f"ground-{ground}"
             # No claim is about the coherence of topics, hidden states or single topics.
             result = probe([self.model], settings, machine=machine, work=own, shared=shared, detailed=False)
         return msgspec.json.encode(result)
@@ -226,18 +219,6 @@ class Probing:
     def _settings(self, seeds: Seeds) -> Any:
         fits = min(len(seeds), self.settings.topics.fits)
         return replace(self.settings, seed=seeds[0], topics=replace(self.settings.topics, fits=fits))
-
-
-@dataclass(frozen=True)
-class Engine:
-    """Where work is done: no result depends on it."""
-
-    workers: int | None = None
-    engine: str = "local"
-    address: str | None = None
-
-
-HERE = Engine()
 
 
 def task(need: Need, seeds: Seeds, folder: Path) -> work.Task[Callable[[], bytes]]:
@@ -254,24 +235,21 @@ def is_there(need: Need, seeds: Seeds, folder: Path) -> bool:
     return not need.unavailable and task(need, seeds, folder).path(folder).exists()
 
 
-def computed(
-    needs: Sequence[Need], seeds: Seeds, folder: Path, engine: Engine = HERE
-) -> Iterator[tuple[list[Need], Any]]:
+def computed(needs: Sequence[Need], seeds: Seeds, folder: Path, **where: Any) -> Iterator[tuple[list[Need], Any]]:
     """Results in the order in which they are finished, each with the needs (equal in all but name) that it meets.
 
-    What is in the folder already is read, so a run that was interrupted resumes where it stopped.
+    What is in the folder already is read, so a run that was interrupted resumes where it stopped. ``where`` are
+    options of ``work.completed``.
     """
     groups: dict[str, list[Need]] = {}
     for need in sorted(needs, key=lambda need: -need.cost):
         groups.setdefault(work.content_digest(need.key(seeds)), []).append(need)
     members = list(groups.values())
     tasks = [task(group[0], seeds, folder) for group in members]
-    where = {"workers": engine.workers, "engine": engine.engine, "address": engine.address}
-    for place, content in work.completed(operator.call, tasks, folder, **where):  # type: ignore[arg-type]
+    for place, content in work.completed(operator.call, tasks, folder, **where):
         try:
             result = members[place][0].restore(content)
         except (KeyError, ValueError, SafetensorError, msgspec.DecodeError) as error:
-            raise UnreadableError(
-                tasks[place].path(folder), first_line(error), "remove it to have it done again"
-            ) from None
+            remedy = "remove it to have it done again"
+            raise UnreadableError(tasks[place].path(folder), first_line(error), remedy) from None
         yield members[place], result

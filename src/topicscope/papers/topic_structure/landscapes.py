@@ -1,4 +1,4 @@
-"""Theorem 3, Remarks 4, 5 and 7, §5.3, D.4 and Figures 6 to 9: attention of Assumption 2's form, exactly.
+"""Theorem 3, Remarks 4 and 5, §5.3, D.4 and Figures 6 to 9: attention of Assumption 2's form, exactly.
 
 Weights are 1 between words of different topics, α between words of one topic and β of a word on itself. Theorem 3 is
 about limits; here it is compared with the exact optimum at the finite settings of a grid, and at settings that each
@@ -7,51 +7,49 @@ for the diagonal W^V, each at small and at large T.
 """
 
 import io
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from functools import cache
-from itertools import combinations, product
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float
 
 from topicscope.papers.claim import Measurement, Results, exact
+from topicscope.papers.topic_structure.experiments import MASKING
 from topicscope.records import LandscapeGrid, LandscapeRecord
 from topicscope.settings import Masking
 from topicscope.store import struct_text, write_atomically
 from topicscope.theory.landscape import AttentionOptimum, InfiniteDocuments, Landscape, minimise
 from topicscope.theory.theorem2 import diagonal_classes, theorem2_classes
-from topicscope.theory.theorem3 import fewest_words, theorem3, violated_assumptions
+from topicscope.theory.theorem3 import fewest_words, theorem3
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SMALL = InfiniteDocuments(topics=10, per_document=2, words=10)
-LARGE = InfiniteDocuments(topics=100, per_document=10, words=10)
-# For the limit of Assumption 3.
-HUGE = InfiniteDocuments(topics=10**8, per_document=3_000, words=10)
-# For brute force.
-TINY = InfiniteDocuments(topics=4, per_document=2, words=3)
+
+def documents_of(topics: int, per_document: int, words: int = 10, masking: Masking = MASKING) -> InfiniteDocuments:
+    """Infinite documents of τ of T topics of v words."""
+    return InfiniteDocuments(topics=topics, per_document=per_document, words=words, masking=masking)
+
+
+# Figures 6 to 9; the last is near the limit of Assumption 3.
+SMALL, MIDDLE, LARGE, LARGER = (documents_of(*sizes) for sizes in ((10, 2), (20, 4), (100, 10), (1000, 30)))
+HUGE = documents_of(10**8, 3_000)
 # Theorem 3's grid: all of these in which at most half of the topics are in a document ("sparse", τ = o(T)), with
 # p_c = p_r (Assumption 4). v = 10 is the smallest number of words that suffices for any masking.
 GRID_TOPICS = (10, 30, 100, 1_000)
 GRID_PER_DOCUMENT = (2, 5, 10, 30)
 GRID_WORDS = (10, 100)
 GRID_MASK = (0.05, 0.15, 0.49)
-GRID_SAME = (0.02, 0.1, 0.4)
+GRID_MASKINGS = tuple(Masking(mask=mask, keep=c, random=c) for mask, c in product(GRID_MASK, (0.02, 0.1, 0.4)))
 # How near to the ends of Assumption 4's open intervals its bound on v is checked.
 NEAR_THE_ENDS = 1e-6
-MIDDLE = InfiniteDocuments(topics=20, per_document=4, words=10)
-LARGER = InfiniteDocuments(topics=1000, per_document=30, words=10)
-# Figures 6 to 9.
-SHOWN = tuple(product(("block", "diagonal"), (SMALL, MIDDLE, LARGE, LARGER)))
 # Landscapes are drawn from this weight to so many times the minimum's largest weight, on logarithmic axes.
 LEAST_WEIGHT, BEYOND, POINTS = 0.1, 30.0, 61
 # The page's landscapes: all of these with τ < T, from a smaller weight on and on a coarser grid.
 PAGE_TOPICS = (10, 20, 50, 100, 1_000)
 PAGE_PER_DOCUMENT = (2, 4, 10, 30)
-PAGE_WORDS = 10
 PAGE_LEAST_WEIGHT, PAGE_POINTS = 0.05, 41
 
 
@@ -74,126 +72,55 @@ def setting_words(documents: InfiniteDocuments) -> str:
     return f"T = {documents.topics}, τ = {documents.per_document}"
 
 
-@dataclass(frozen=True)
-class Cell:
-    """Where Theorem 3's interval is at one setting, and the exact optimum in it."""
-
-    documents: InfiniteDocuments
-    average: float
-    """((v − 1)α + β)/v of the optimum."""
-
-    low: float
-    high: float
-
-    @property
-    def outside(self) -> bool:
-        """Whether the theorem does not hold here."""
-        return not self.low < self.average < self.high
-
-    @property
-    def words(self) -> str:
-        """The setting in words."""
-        d, masking = self.documents, self.documents.masking
-        return (
-            f"T = {d.topics}, τ = {d.per_document}, v = {d.words}, p_m = {masking.mask:g}, p_c = {masking.keep:g}, "
-            f"p_r = {masking.random:g}"
-        )
-
-
-def cell(topics: int, per_document: int, words: int, masking: Masking) -> Cell:
-    """One cell."""
-    documents = InfiniteDocuments(topics=topics, per_document=per_document, words=words, masking=masking)
-    bounds = theorem3(documents)
-    assert bounds.high is not None
-    return Cell(documents, optimum(documents).weighted_average, bounds.low, bounds.high)
-
-
-def grid() -> list[Cell]:
-    """Settings that meet Assumptions 3 and 4 as well as finite ones can."""
-    return [
-        cell(topics, per_document, words, Masking(mask=mask, keep=same, random=same))
-        for topics, per_document, words, mask, same in product(
-            GRID_TOPICS, GRID_PER_DOCUMENT, GRID_WORDS, GRID_MASK, GRID_SAME
-        )
-        if 2 * per_document <= topics
-    ]
-
-
-def broken() -> dict[str, list[Cell]]:
-    """Settings that break one assumption each: sparse documents, v's bound, p_m < 1/2, p_c = p_r."""
-    sizes = ((10, 2), (10, 5), (100, 2), (100, 5), (100, 10))
-    return {
-        "dense": [
-            cell(30, per_document, 10, Masking(mask=mask, keep=same, random=same))
-            for per_document, mask, same in product((20, 25, 29), GRID_MASK, GRID_SAME)
-        ],
-        "few_words": [
-            cell(*size, words, Masking(mask=mask)) for size, words, mask in product(sizes, (1, 2, 3), GRID_MASK)
-        ],
-        # The bound on v grows with p_m: 100 words meet it here.
-        "half_masked": [cell(*size, 100, Masking(mask=mask)) for size, mask in product(sizes, (0.5, 0.7, 0.95))],
-        "more_random": [
-            cell(*size, 10, Masking(keep=keep, random=random))
-            for size, (keep, random) in product(sizes, ((0.05, 0.1), (0.01, 0.1), (0.01, 0.3)))
-        ],
-    }
-
-
-def cells_outside(results: Results) -> Measurement:
-    """How many cells of the grid have the exact optimum outside the interval."""
-    cells = grid()
-    assert not any(violated_assumptions(each.documents) for each in cells)
-    nearest = min(cells, key=lambda each: each.average / each.low)
-    informative = [each for each in cells if each.low > 1]
+def outside(settings: Iterable[InfiniteDocuments]) -> Measurement:
+    """In how many settings the exact optimum is outside Theorem 3's interval; beside it how near it comes."""
+    cells = [(optimum(documents).weighted_average, theorem3(documents)) for documents in settings]
     return exact(
-        sum(each.outside for each in cells),
+        sum(not bounds.low < average < (bounds.high or np.inf) for average, bounds in cells),
         cells=len(cells),
-        least_ratio_to_the_lower_end=nearest.average / nearest.low,
-        at=nearest.words,
-        largest_ratio_to_the_upper_end=max(each.average / each.high for each in cells),
-        least_average=min(each.average for each in cells),
-        # Elsewhere uniform attention is inside the interval too.
-        cells_with_the_lower_end_above_1=len(informative),
-        least_average_in_these=min(each.average for each in informative),
+        least_ratio_to_the_lower_end=min(average / bounds.low for average, bounds in cells),
     )
 
 
+def cells_outside(results: Results) -> Measurement:
+    """Of settings that meet Assumptions 3 and 4 as well as finite ones can."""
+    sizes = product(GRID_TOPICS, GRID_PER_DOCUMENT, GRID_WORDS, GRID_MASKINGS)
+    return outside(documents_of(*size) for size in sizes if 2 * size[1] <= size[0])
+
+
 def cells_outside_without(results: Results) -> dict[str, Measurement]:
-    """The same where an assumption is broken, for each assumption on its own."""
+    """Of settings that break one assumption each: sparse documents, v's bound, p_m < 1/2, p_c = p_r."""
+    sizes = ((10, 2), (10, 5), (100, 2), (100, 5), (100, 10))
+    unequal = [Masking(keep=keep, random=random) for keep, random in ((0.05, 0.1), (0.01, 0.1), (0.01, 0.3))]
+    few = product(sizes, (1, 2, 3), [Masking(mask=mask) for mask in GRID_MASK])
+    # The bound on v grows with p_m: 100 words meet it here.
+    half = product(sizes, [100], [Masking(mask=mask) for mask in (0.5, 0.7, 0.95)])
+
+    def settings(places: Iterable[tuple[tuple[int, int], int, Masking]]) -> Iterator[InfiniteDocuments]:
+        return (documents_of(*size, words, masking) for size, words, masking in places)
+
     return {
-        name.replace("_", " "): exact(sum(each.outside for each in cells), cells=len(cells))
-        for name, cells in broken().items()
+        "dense": outside(settings(product([(30, 20), (30, 25), (30, 29)], [10], GRID_MASKINGS))),
+        "few words": outside(settings(few)),
+        "half masked": outside(settings(half)),
+        "more random": outside(settings(product(sizes, [10], unequal))),
     }
 
 
 def largest_bound(results: Results) -> Measurement:
     """The largest bound of Assumption 3 on v over Assumption 4's maskings, up to near the ends of their intervals."""
     masks = np.linspace(NEAR_THE_ENDS, 0.5 - NEAR_THE_ENDS, 50)
-    maskings = [Masking(mask=mask, keep=same, random=same) for mask, same in product(masks, masks)]
-    return exact(max(map(fewest_words, maskings)), at_the_papers_masking=fewest_words(Masking()))
+    return exact(max(fewest_words(Masking(mask=mask, keep=same, random=same)) for mask, same in product(masks, masks)))
 
 
 def weighted_average(results: Results) -> dict[str, Measurement]:
-    """((v − 1)α + β)/v at the minimum, for a block and for a diagonal W^V, with Theorem 3's bounds for the block."""
+    """((v − 1)α + β)/v at the minimum, for a block and for a diagonal W^V."""
     rows = {}
-    for value, documents in SHOWN:
-        best, bounds = optimum(documents, value), theorem3(documents)
-        ends = {"lower_bound": bounds.low, "upper_bound": bounds.high} if value == "block" else {}
-        rows[f"{value} W^V, {setting_words(documents)}"] = exact(
-            best.weighted_average,
-            alpha=best.alpha,
-            beta=best.beta,
-            loss=best.loss,
-            loss_uniform=best.loss_uniform,
-        ).beside(**ends)
+    for value, documents in product(("block", "diagonal"), (SMALL, MIDDLE, LARGE, LARGER)):
+        best = optimum(documents, value)
+        name = f"{value} W^V, {setting_words(documents)}"
+        rows[name] = exact(best.weighted_average, alpha=best.alpha, beta=best.beta, loss=best.loss)
     return rows
-
-
-def limit_ratio(results: Results) -> Measurement:
-    """The optimal weighted average at T = 10⁸, τ = 3,000 over τ/((1 − p_c)p_m)."""
-    limit = theorem3(HUGE).limit
-    assert limit is not None
-    return exact(optimum(HUGE).weighted_average / limit)
 
 
 def spread_at_equal_average(results: Results, *, value: str) -> dict[str, Measurement]:
@@ -204,26 +131,26 @@ def spread_at_equal_average(results: Results, *, value: str) -> dict[str, Measur
     rows = {}
     for queries, with_mask in {"all queries": True, "word queries": False}.items():
         loss = landscape(SMALL, value, mask_queries=with_mask).loss(alpha, beta)
-        rows[queries] = exact(float((loss.max(axis=1) - loss.min(axis=1)).max()))
+        rows[queries] = exact((loss.max(axis=1) - loss.min(axis=1)).max())
     return rows
 
 
-def optimal_weight(results: Results, *, value: str, weight: str) -> Measurement:
-    """α or β at the minimum for T = 10, τ = 2."""
-    best = optimum(SMALL, value)
-    return exact(getattr(best, weight), loss=best.loss, weighted_average=best.weighted_average)
+def optimal_alpha(results: Results) -> Measurement:
+    """α at the minimum for a diagonal W^V, T = 10, τ = 2."""
+    best = optimum(SMALL, "diagonal")
+    return exact(best.alpha, beta=best.beta, loss=best.loss)
 
 
-def realised(results: Results, dimension: int = SMALL.topics * SMALL.words + 1) -> Measurement:
+def realised(results: Results) -> Measurement:
     """The largest difference between Assumption 2's weights and the softmax of scores W^K⊤W^Q/√d_a, d_a = V."""
     topic = np.concatenate([[-1], np.repeat(np.arange(SMALL.topics), SMALL.words)])
     wanted = np.where(topic[:, None] == topic, 6.0, 1.0)
     np.fill_diagonal(wanted, 2.0)
-    scale = np.sqrt(dimension)
-    key, query = np.eye(dimension, len(topic)), scale * np.log(wanted)[:dimension]
+    scale = np.sqrt(len(topic))
+    key, query = np.eye(len(topic)), scale * np.log(wanted)
     reached = np.exp(key.T @ query / scale)
     # Up to each query's own factor, which the softmax divides out.
-    return exact(float(abs(reached / reached.sum(axis=0) - wanted / wanted.sum(axis=0)).max()))
+    return exact(abs(reached / reached.sum(axis=0) - wanted / wanted.sum(axis=0)).max())
 
 
 def gain_of_mask_key(results: Results) -> Measurement:
@@ -242,63 +169,14 @@ def missing_without_mask_key(results: Results) -> Measurement:
     return exact(missing(SMALL), at_100_topics_10_a_document=missing(LARGE), near_the_limit=missing(HUGE))
 
 
-def closed_form_difference(results: Results) -> Measurement:
-    """The largest difference between the sum over classes of words and brute force, block and diagonal W^V."""
-    points = np.random.default_rng(0).uniform(0, 10, size=(10, 2))
-    worst = 0.0
-    for value in ("block", "diagonal"):
-        surface = landscape(TINY, value)
-        matrix = surface.value.matrix(TINY.topics, TINY.words)
-        slow = np.array([enumerated_loss(TINY, matrix, *point) for point in points])
-        worst = max(worst, float(abs(surface.loss(points[:, 0], points[:, 1]) - slow).max()))
-    return exact(worst)
-
-
-def enumerated_loss(
-    documents: InfiniteDocuments, value: Float[np.ndarray, "token token"], alpha: float, beta: float
-) -> float:
-    """The expected squared loss at one (α, β) by brute force: every topic set, every query, whole matrices.
-
-    It shares nothing with the closed form in ``theory.landscape`` but Assumptions 1 and 2, and is for small T and v.
-    """
-    chosen = list(combinations(range(documents.topics), documents.per_document))
-    return float(np.mean([_document_loss(documents, value, alpha, beta, topics) for topics in chosen]))
-
-
-def _document_loss(
-    documents: InfiniteDocuments,
-    value: Float[np.ndarray, "token token"],
-    alpha: float,
-    beta: float,
-    topics: tuple[int, ...],
-) -> float:
-    masking, vocabulary = documents.masking, documents.topics * documents.words + 1
-    topic = np.concatenate([[-1], np.repeat(np.arange(documents.topics), documents.words)])
-    words = np.isin(topic, topics) / (documents.per_document * documents.words)
-    noise = np.concatenate([[0.0], np.full(vocabulary - 1, 1 / (vocabulary - 1))])
-    mask = np.eye(vocabulary)[0]
-    # How a masked position looks, and the frequencies of the whole masked document.
-    masked = masking.keep * words + masking.random * noise + masking.replaced * mask
-    frequencies = (1 - masking.mask) * words + masking.mask * masked
-    # Columns are queries: weights by word and topic, times how often each key occurs.
-    weights = np.where(topic[:, None] == topic, alpha, 1.0)
-    np.fill_diagonal(weights, beta)
-    attended = weights * frequencies[:, None]
-    predictions = value @ (attended / attended.sum(axis=0))
-    # P(target, query): a kept word is its own target; otherwise the target does not depend on the query.
-    joint = np.outer(words, masking.random * noise + masking.replaced * mask) + masking.keep * np.diag(words)
-    square = (predictions**2).sum(axis=0)
-    return float((joint * (1 - 2 * predictions + square)).sum())
-
-
 # Drawings and the page's sliders.
 
 
-def draw(results: Results, *, value: str, topics: int, per_document: int) -> "Figure":
+def draw(results: Results, *, title: str, value: str, topics: int, per_document: int) -> "Figure":
     """The loss over (α, β) around its minimum, for all queries and for word queries alone."""
     from topicscope.reporting.figures.landscape import Bounds, Surface, landscape_figure
 
-    documents = InfiniteDocuments(topics=topics, per_document=per_document, words=SMALL.words)
+    documents = documents_of(topics, per_document)
     best, bounds = optimum(documents, value), theorem3(documents)
     weights = np.geomspace(LEAST_WEIGHT, BEYOND * max(best.alpha, best.beta), POINTS)
     whole, words = (
@@ -310,7 +188,6 @@ def draw(results: Results, *, value: str, topics: int, per_document: int) -> "Fi
         Surface("all masked positions", weights, whole, (best.alpha, best.beta)),
         Surface("without [MASK] queries", weights, words, None),
     ]
-    title = f"{value} $W^V$, {setting_words(documents)}, v = {documents.words}"
     limits = Bounds(documents.words, bounds.low, bounds.high, bounds.limit)
     return landscape_figure(title, surfaces, limits, attained=best.attained)
 
@@ -338,14 +215,11 @@ def landscape_grid(documents: InfiniteDocuments, value: str, points: int = PAGE_
 
 def write_landscapes(folder: Path) -> None:
     """Write landscapes.npz and landscapes.json: all of the page's settings, for a block and for a diagonal W^V."""
-    settings = [
-        (InfiniteDocuments(topics=topics, per_document=per_document, words=PAGE_WORDS), value)
-        for value in ("block", "diagonal")
-        for topics in PAGE_TOPICS
-        for per_document in PAGE_PER_DOCUMENT
+    grids = [
+        landscape_grid(documents_of(topics, per_document), value)
+        for value, topics, per_document in product(("block", "diagonal"), PAGE_TOPICS, PAGE_PER_DOCUMENT)
         if per_document < topics
     ]
-    grids = [landscape_grid(*setting) for setting in settings]
     content = io.BytesIO()
     arrays = {"weights": np.stack([weights for _, weights, _ in grids]), "loss": np.stack([loss for *_, loss in grids])}
     np.savez_compressed(content, allow_pickle=False, **arrays)

@@ -8,27 +8,17 @@ claims or rows.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from itertools import combinations
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
+from topicscope.measure.attention import ATTENTION_CLASSES
 from topicscope.measure.run import Run
 from topicscope.measure.uncertainty import Interval, student_interval
 from topicscope.papers.claim import Detail, Measurement, Results, Rule, exact, interval_given, over_seeds, weakest
 from topicscope.papers.topic_structure.experiments import BERT, FRACTIONS, PAPER_MODELS, UNTRAINED
-from topicscope.papers.topic_structure.trained import ATTENTION_CLASSES
 from topicscope.probing.settings import PAPER_WORDS
-from topicscope.records import (
-    SIGNIFICANT,
-    AttentionComparison,
-    Comparison,
-    HeadComparison,
-    ProbeResult,
-    ProbeRow,
-    Ratio,
-)
+from topicscope.records import SIGNIFICANT, Comparison, HeadComparison, ProbeResult, ProbeRow, Ratio
 
 # Table 1: same- over different-topic averages by model, one row per threshold: cosine, dot product, attention.
 TABLE_1 = {
@@ -49,8 +39,7 @@ TABLE_2 = {
     0.001: (0.00621, 0.00695, 0.461, 0.311),
     0.002: (0.00597, 0.00677, 0.425, 0.323),
 }
-MEASURES = ("cosine", "dot", "attention")
-MEASURE_WORDS = {"cosine": "cosine", "dot": "dot product", "attention": "attention"}
+MEASURES = {"cosine": "cosine", "dot": "dot product", "attention": "attention"}
 # "Untrained": ratios of Table 1's randomly initialised BERT are 0.9994 to 1.0008.
 LIKE_UNTRAINED = Rule(0.98, 1.02)
 
@@ -72,31 +61,20 @@ def row_of(
 def printed(model: str, fraction: float, measure: str) -> float:
     """One ratio of Table 1; that of Bert (or of the untrained one) for a model that is not the paper's."""
     other = PAPER_MODELS[f"{UNTRAINED}{BERT}" if model.startswith(UNTRAINED) else BERT]
-    return TABLE_1[PAPER_MODELS.get(model, other)][FRACTIONS.index(fraction)][MEASURES.index(measure)]
+    return TABLE_1[PAPER_MODELS.get(model, other)][FRACTIONS.index(fraction)][[*MEASURES].index(measure)]
 
 
-def number(value: float | None) -> float:
-    """NaN for what is not defined."""
-    return np.nan if value is None else value
+def ratio(comparison: Comparison | Ratio, *, test: bool = False) -> Measurement:
+    """A ratio with its interval; with ``test``, the permutation test of a ratio of 1 counts too, and must be there."""
+    p = comparison.p if test and isinstance(comparison, Comparison) else None
+    if test and p is None:
+        return interval_given(None, None, None)
+    return interval_given(comparison.ratio, comparison.low, comparison.high, p=p, null=1.0)
 
 
-def ratio(comparison: Comparison | Ratio, *, p: float = np.nan, **details: Detail) -> Measurement:
-    """A ratio with its interval; with ``p``, the test of a ratio of 1 counts too."""
-    ends = (number(comparison.ratio), number(comparison.low), number(comparison.high))
-    return interval_given(*ends, p=p, null=1.0).beside(**details)
-
-
-def tested(comparison: Comparison, **details: Detail) -> Measurement:
-    """A ratio with its interval and its permutation test; without the test the interval decides nothing."""
-    if comparison.p is None:
-        return interval_given(np.nan, np.nan, np.nan).beside(**details)
-    return ratio(comparison, p=comparison.p).beside(**details)
-
-
-def difference(comparison: Comparison, **details: Detail) -> Measurement:
+def difference(comparison: Comparison) -> Measurement:
     """A difference with its interval."""
-    ends = (comparison.difference, comparison.difference_low, comparison.difference_high)
-    return interval_given(*map(number, ends)).beside(**details)
+    return interval_given(comparison.difference, comparison.difference_low, comparison.difference_high)
 
 
 def at_thresholds(results: Results, measure: Callable[[ProbeResult, float], Measurement]) -> dict[str, Measurement]:
@@ -112,34 +90,23 @@ def at_thresholds(results: Results, measure: Callable[[ProbeResult, float], Meas
 
 
 def ratios(
-    results: Results, *, measures: Sequence[str] = MEASURES, assignment: str = "one", test: bool = True
+    results: Results, *, measures: Sequence[str] = tuple(MEASURES), assignment: str = "one", test: bool = True
 ) -> dict[str, Measurement]:
-    """Same- over different-topic averages, by model, measure and threshold."""
+    """Same- over different-topic averages, by model, measure and threshold, beside what Table 1 prints."""
     rows = {}
     for model, result in probed(results).items():
         for measure in measures:
             for fraction in FRACTIONS:
-                name = f"{model}, {MEASURE_WORDS[measure]}, {fraction:g}"
-                rows[name] = _table_ratio(result, measure, fraction, assignment, test=test)
+                comparison: Comparison = getattr(row_of(result, fraction, assignment), measure)
+                details: dict[str, Detail] = {"p": comparison.p}
+                if measure != "attention":
+                    matrix = row_of(result, fraction, assignment, "matrix")
+                    details["ratio_on_matrix"] = getattr(matrix, measure).ratio
+                if assignment == "one":
+                    whose = "this_model" if model in PAPER_MODELS else "Bert"
+                    details[f"the_paper_prints_for_{whose}"] = printed(model, fraction, measure)
+                rows[f"{model}, {MEASURES[measure]}, {fraction:g}"] = ratio(comparison, test=test).beside(**details)
     return rows
-
-
-def _table_ratio(result: ProbeResult, measure: str, fraction: float, assignment: str, *, test: bool) -> Measurement:
-    row = row_of(result, fraction, assignment)
-    comparison: Comparison = getattr(row, measure)
-    details: dict[str, Detail] = {
-        name: getattr(comparison, name) for name in ("same", "different", "auc", "p", "ratio_note")
-    }
-    if measure != "attention":
-        details["ratio_on_matrix"] = getattr(row_of(result, fraction, assignment, "matrix"), measure).ratio
-        details["difference_centred"] = getattr(row_of(result, fraction, assignment, centred=True), measure).difference
-    if assignment == "one":
-        model = row.model
-        printed_for = "this_model" if model in PAPER_MODELS else "Bert"
-        details[f"the_paper_prints_for_{printed_for}"] = printed(model, fraction, measure)
-    details |= {"words": row.words, "topics": row.topics, "articles": row.articles}
-    shown = {name: value for name, value in details.items() if value is not None}
-    return (tested(comparison) if test else ratio(comparison)).beside(**shown)
 
 
 def fall(results: Results, *, measure: str) -> dict[str, Measurement]:
@@ -148,21 +115,15 @@ def fall(results: Results, *, measure: str) -> dict[str, Measurement]:
     for model, result in probed(results).items():
         few, many = (row_of(result, fraction) for fraction in (FRACTIONS[0], FRACTIONS[-1]))
         compared = (few.over_largest_threshold or {}).get(measure, Ratio())
-        ends = {f"at_{row.fraction:g}".replace(".", "_"): number(getattr(row, measure).ratio) for row in (few, many)}
+        ends = {f"at_{row.fraction:g}".replace(".", "_"): getattr(row, measure).ratio for row in (few, many)}
         rows[model] = ratio(compared).beside(**ends)
     return rows
 
 
-def heads_of(result: ProbeResult) -> list[list[HeadComparison]]:
-    """The contrasts of all heads at the smallest threshold, layer by layer."""
-    return row_of(result, FRACTIONS[0]).attention_by_layer_head
-
-
-def head_numbers(result: ProbeResult) -> tuple[Float[np.ndarray, "layer head"], Bool[np.ndarray, "layer head"]]:
-    """Each head's log₂ of the ratio, and whether it is significant by the test for all heads together."""
-    heads = heads_of(result)
-    logs = np.log2([[number(head.ratio) for head in layer] for layer in heads])
-    return logs, np.array([[head.p is not None and head.p < SIGNIFICANT for head in layer] for layer in heads])
+def heads_of(result: ProbeResult) -> dict[tuple[int, int], HeadComparison]:
+    """The contrasts of all heads at the smallest threshold, by layer and head."""
+    layers = row_of(result, FRACTIONS[0]).attention_by_layer_head
+    return {(layer, head): own for layer, row in enumerate(layers, 1) for head, own in enumerate(row, 1)}
 
 
 def some_head(results: Results) -> dict[str, Measurement]:
@@ -170,31 +131,30 @@ def some_head(results: Results) -> dict[str, Measurement]:
 
     Its p-value is the test's for all heads of the model together (maximum statistic), which accounts for the choice.
     """
-    return {model: _some_head(result) for model, result in probed(results).items()}
-
-
-def _some_head(result: ProbeResult) -> Measurement:
-    heads = {(layer, head): each for layer, row in enumerate(heads_of(result), 1) for head, each in enumerate(row, 1)}
-    if any(head.p is None or head.ratio is None for head in heads.values()):
+    rows = {}
+    for model, result in probed(results).items():
+        heads = heads_of(result)
         # Without a test nothing can be said about a head, and so about all of them.
-        return interval_given(np.nan, np.nan, np.nan, heads=len(heads))
-    more = [place for place, head in heads.items() if number(head.ratio) > 1]
-    at = min(
-        more or [max(heads, key=lambda place: number(heads[place].ratio))],
-        key=lambda place: (number(heads[place].p), -number(heads[place].ratio)),
-    )
-    logs, significant = head_numbers(result)
-    counts = {"more": int((significant & (logs > 0)).sum()), "less": int((significant & (logs < 0)).sum())}
-    return tested(heads[at], layer=at[0], head=at[1], heads=len(heads), **counts)
+        numbers = {at: (one.ratio, one.p) for at, one in heads.items() if one.ratio is not None and one.p is not None}
+        if len(numbers) < len(heads):
+            rows[model] = interval_given(None, None, None)
+            continue
+        more = {at: number for at, number in numbers.items() if number[0] > 1} or numbers
+        significant = [value for value, p in numbers.values() if p < SIGNIFICANT]
+        at = min(more, key=lambda at: (more[at][1] if more is not numbers else 0, -more[at][0]))
+        counts = {"more": sum(value > 1 for value in significant), "less": sum(value < 1 for value in significant)}
+        rows[model] = ratio(heads[at], test=True).beside(layer=at[0], head=at[1], **counts)
+    return rows
 
 
 def every_head(results: Results) -> dict[str, Measurement]:
     """The head that supports "as in an untrained model" least: an absence of significant heads would say nothing."""
     rows = {}
     for model, result in probed(results).items():
-        weak = weakest(LIKE_UNTRAINED, [ratio(head) for layer in heads_of(result) for head in layer])
-        significant = head_numbers(result)[1]
-        rows[model] = replace(weak, details={"heads": significant.size, "significant": int(significant.sum())})
+        heads = [*heads_of(result).values()]
+        measured = [ratio(head) for head in heads]
+        significant = sum(head.p is not None and head.p < SIGNIFICANT for head in heads)
+        rows[model] = measured[weakest(LIKE_UNTRAINED, measured)].beside(heads=len(heads), significant=significant)
     return rows
 
 
@@ -217,18 +177,14 @@ def printed_bert(results: Results) -> Measurement:
 
 def attention_beside(results: Results, *, synthetic: str) -> dict[str, Measurement]:
     """The quotient of the synthetic model's ratio and the language model's, from the difference of their logarithms."""
-    own = attention_ratios(results[synthetic])
+    own = np.log(attention_ratios(results[synthetic]))
     rows = {}
     for model, result in probed(results).items():
-        theirs: AttentionComparison | None = row_of(result, FRACTIONS[0]).attention
-        assert theirs is not None
-        logs = Interval(*np.log([number(theirs.ratio), number(theirs.low), number(theirs.high)]).tolist())
-        ends = independent_difference(student_interval(np.log(own)), logs)
-        rows[model] = interval_given(
-            *np.exp([ends.value, ends.low, ends.high]).tolist(),
-            on_synthetic_data=float(own.mean()),
-            in_the_language_model=number(theirs.ratio),
-        )
+        theirs = ratio(row_of(result, FRACTIONS[0]).attention or Ratio()).interval
+        logs = Interval(*np.log([theirs.value, theirs.low, theirs.high]).tolist())
+        ends = independent_difference(student_interval(own), logs)
+        quotient = interval_given(*np.exp([ends.value, ends.low, ends.high]).tolist())
+        rows[model] = quotient.beside(on_synthetic_data=np.exp(own), in_the_language_model=theirs.value)
     return rows
 
 
@@ -238,17 +194,12 @@ def embeddings_beside(results: Results, *, synthetic: str) -> dict[str, Measurem
     own = np.array([cosine_contrast(table, run.word_topics) for table in run.weights["embedding"]])
     rows = {}
     for model, result in probed(results).items():
-        theirs = row_of(result, FRACTIONS[0], embedding="matrix").cosine
-        assert theirs is not None
-        ends = independent_difference(student_interval(own), difference(theirs).interval)
-        rows[model] = interval_given(
-            ends.value,
-            ends.low,
-            ends.high,
-            on_synthetic_data=float(own.mean()),
-            in_the_language_model=number(theirs.difference),
-            ratio_in_the_language_model=number(theirs.ratio),
-        )
+        cosine = row_of(result, FRACTIONS[0], embedding="matrix").cosine
+        assert cosine is not None
+        theirs = difference(cosine).interval
+        ends = independent_difference(student_interval(own), theirs)
+        contrast = interval_given(ends.value, ends.low, ends.high)
+        rows[model] = contrast.beside(on_synthetic_data=own, in_the_language_model=theirs.value)
     return rows
 
 
@@ -278,43 +229,18 @@ def independent_difference(one: Interval, other: Interval) -> Interval:
 
 def word_margin(results: Results) -> dict[str, Measurement]:
     """The smallest cosine of two words of one topic minus the largest of two topics, among Figure 3's nine words."""
+    topic = {word: name for name, words in PAPER_WORDS.items() for word in words}
     rows = {}
     for model, result in probed(results).items():
-        same, cosines = _word_pairs(result)
-        if not same.any() or same.all():
-            rows[model] = exact(np.nan, words=len(result.maps[0].words))
-            continue
-        rows[model] = exact(
-            cosines[same].min() - cosines[~same].max(),
-            smallest_same=cosines[same].min(),
-            average_same=cosines[same].mean(),
-            average_different=cosines[~same].mean(),
-            average_exact_p=partition_p(result),
-        )
+        shown = result.maps[0]
+        first, second = np.triu_indices(len(shown.words), k=1)
+        labels, cosines = np.array([topic[word] for word in shown.words]), np.array(shown.cosine)[first, second]
+        same = labels[first] == labels[second]
+        within, between = cosines[same], cosines[~same]
+        rows[model] = exact(np.nan)
+        if len(within) and len(between):
+            rows[model] = exact(within.min() - between.max(), average_same=within, average_different=between)
     return rows
-
-
-def _word_pairs(result: ProbeResult) -> tuple[Bool[np.ndarray, " pair"], Float[np.ndarray, " pair"]]:
-    """Which pairs of the words are of one topic, and their cosines."""
-    topic = {word: name for name, words in PAPER_WORDS.items() for word in words}
-    first, second = np.triu_indices(len(result.maps[0].words), k=1)
-    labels = np.array([topic[word] for word in result.maps[0].words])
-    return labels[first] == labels[second], np.array(result.maps[0].cosine)[first, second]
-
-
-def partition_p(result: ProbeResult) -> float:
-    """How many of the 280 ways to part nine words into three topics of three have as large an average within."""
-    if len(result.maps[0].words) != 9:
-        return np.nan
-    cosine = np.array(result.maps[0].cosine)
-    threes = {three: cosine[np.ix_(three, three)][np.triu_indices(3, k=1)].sum() for three in combinations(range(9), 3)}
-    sums = [
-        threes[first] + threes[second] + threes[third]
-        for first, second, third in combinations(threes, 3)
-        if len({*first, *second, *third}) == 9
-    ]
-    same, cosines = _word_pairs(result)
-    return float(np.mean(np.array(sums) >= cosines[same].sum() - 1e-9))
 
 
 # Table 2 and §8.2: whether it is topics or only co-occurrence.
@@ -326,17 +252,10 @@ def top_pairs(results: Results, *, measure: str) -> dict[str, Measurement]:
     def measured(result: ProbeResult, fraction: float) -> Measurement:
         top = row_of(result, fraction).top_co_occurring
         assert top is not None
-        comparison: Comparison = getattr(top, measure)
         attention, top_attention, cosine, top_cosine = TABLE_2[fraction]
-        details: dict[str, Detail] = {
-            "same_topic": number(comparison.same),
-            "top_co_occurring": number(comparison.different),
-            "pairs": top.pairs,
-            "share_of_top_pairs_of_one_topic": number(top.same_topic),
-        }
         if measure == "attention":
-            return ratio(comparison).beside(**details, the_paper_has_for_Bert=attention / top_attention)
-        return difference(comparison, **details, the_paper_has_for_Bert=cosine - top_cosine)
+            return ratio(top.attention).beside(the_paper_has_for_Bert=attention / top_attention)
+        return difference(top.cosine).beside(the_paper_has_for_Bert=cosine - top_cosine)
 
     return at_thresholds(results, measured)
 
@@ -346,17 +265,9 @@ def matched_pairs(results: Results, *, measure: str) -> dict[str, Measurement]:
 
     def measured(result: ProbeResult, fraction: float) -> Measurement:
         row = row_of(result, fraction)
-        plain: Comparison = getattr(row, measure)
         assert row.matched is not None
-        matched = row.matched.attention if measure == "attention" else row.matched.cosine
-        # How often matched pairs still co-occur is the difference that matching leaves.
-        details: dict[str, Detail] = {
-            "share_of_pairs_matched": number(matched.share),
-            "co_occurrence_same": number(matched.co_occurrence.same),
-            "co_occurrence_different": number(matched.co_occurrence.different),
-        }
-        if measure == "attention":
-            return tested(matched, permutation_p=number(matched.p), unmatched=number(plain.ratio), **details)
-        return difference(matched, unmatched=number(plain.difference), **details)
+        matched = getattr(row.matched, measure)
+        compared = ratio(matched, test=True) if measure == "attention" else difference(matched)
+        return compared.beside(share_of_pairs_matched=matched.share)
 
     return at_thresholds(results, measured)
