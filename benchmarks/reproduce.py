@@ -12,7 +12,7 @@ import time
 from threadpoolctl import threadpool_limits
 
 from topicscope.papers.needs import PRESETS
-from topicscope.papers.registry import paper, selected
+from topicscope.papers.paper import paper, selected
 from topicscope.work import content_digest
 
 

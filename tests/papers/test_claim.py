@@ -11,7 +11,6 @@ from hypothesis import strategies as some
 from topicscope.papers.claim import (
     UNEXPLAINED,
     Claim,
-    Diagnosis,
     Measurement,
     Rule,
     exact,
@@ -25,10 +24,13 @@ from topicscope.papers.claim import (
     weakest,
     why_undecided,
 )
+from topicscope.records import DiagnosisRecord
 from topicscope.store import struct_text
 
 CLAIM = Claim(id="figure2/blocks", source="Figure 2", statement="Blocks stand out.", rule="> 1", quantity="trained.x")
-KNOWN = Diagnosis(cause="wording", explanation="The word is loose.", holds="at another rate", see=("figure2/other",))
+KNOWN = DiagnosisRecord(
+    cause="wording", explanation="The word is loose.", holds="at another rate", see=["figure2/other"]
+)
 
 
 def test_rules_are_read_and_what_is_no_rule_is_refused() -> None:
@@ -78,7 +80,7 @@ def test_a_verdict_is_holds_inside_fails_outside_and_else_undecided(
         (interval_given(1.4, 1.3, 1.6, p=0.001, null=1.0), "holds"),
         # A test of another hypothesis says nothing about this threshold.
         (interval_given(1.4, 1.3, 1.6, p=0.2, null=0.0), "holds"),
-        (interval_given(1.4, np.nan, np.nan), "undecided"),
+        (interval_given(1.4, None, None), "undecided"),
         # Widened to contain its own value, and so past the threshold.
         (interval_given(0.95, 1.1, 1.2), "undecided"),
     ],
@@ -166,7 +168,7 @@ def test_a_claim_on_one_setting_has_its_details_and_one_on_several_names_the_row
         return exact(value, twice=2 * value)
 
     one = record(CLAIM, "", measure({"figure4/long/scale-0.02": 3.0}))
-    assert (one.rows, one.details) == ([], {"row": "scale-0.02", "twice": 6.0})
+    assert (one.rows, one.details) == ([], {"twice": 6.0})
     several = record(CLAIM, "", measure({"figure4/a": 3.0, "figure4/b": 0.5}))
     assert [row.name for row in several.rows] == ["a", "b"]
     assert several.details == {"row": "b"}
@@ -175,8 +177,7 @@ def test_a_claim_on_one_setting_has_its_details_and_one_on_several_names_the_row
 def test_the_weakest_of_many_numbers_is_the_one_that_decides() -> None:
     rule, good, near = Rule.parse("> 1"), interval_given(2, 1.5, 2.5), interval_given(1.2, 1.05, 1.35)
     doubtful, bad = interval_given(1.1, 0.9, 1.3), interval_given(0.8, 0.7, 0.9)
-    assert weakest(rule, [good, near]) is near
-    assert weakest(rule, [good, doubtful, near]) is doubtful
-    assert weakest(rule, [good, doubtful, bad]) is bad
-    missing = interval_given(np.nan, np.nan, np.nan)
-    assert weakest(rule, [good, missing, doubtful]) is missing
+    missing = interval_given(None, None, None)
+    for others, place in (([good, near], 1), ([good, doubtful, near], 1), ([doubtful, good, bad], 2)):
+        assert weakest(rule, others) == place
+    assert weakest(rule, [good, missing, doubtful]) == 1

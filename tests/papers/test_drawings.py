@@ -24,7 +24,7 @@ def fewer_documents() -> Iterator[None]:
         patch.setattr(trained, "CONVEX_OPTIMUM_DOCUMENTS", 1_000)
         patch.setattr(exact, "GAIN_DOCUMENTS", 200)
         yield
-    for function in (trained.large_sample, trained.convex_optimum, exact._gains):
+    for function in (trained.large_sample, trained.convex_optimum, exact.gains):
         function.cache_clear()
 
 
@@ -34,7 +34,7 @@ def run_of(settings: Settings) -> Run:
     late = np.where(STEPS >= 500, 0.2, 0.001) * np.ones((len(run.seeds), 1))
     # Axes are logarithmic.
     metrics = {name: values + 1e-3 for name, values in run.metrics.items()}
-    metrics |= {"attention/words": late, "uniform_gain": 1 - late, "loss": 1 - late}
+    metrics |= {"attention/words": late[..., None], "uniform_gain": 1 - late, "loss": 1 - late}
     stages = PredictedStages(take_off=400.0, steps=[1.0, 500.0], norms={"value": [0.1, 1.0], "key": [], "query": []})
     return replace(run, metrics=metrics, reference=Reference(stages=stages))
 
@@ -64,13 +64,6 @@ def test_every_figure_shows_its_needs(name: str, results: dict[str, Any]) -> Non
 
 def test_the_map_has_a_cell_for_each_setting_and_the_step_of_its_take_off(results: dict[str, Any]) -> None:
     names = [name for name in results if name.startswith(("figure4/squared/", "figure4/cross-entropy/"))]
-    drawn = drawings.figure4_map({name: results[name] for name in names})
+    drawn = drawings.figure4_map({name: results[name] for name in names}, title="")
     texts = [text.get_text() for axes in drawn.axes for text in axes.texts]
     assert sum("500" in text for text in texts) == len(names)
-
-
-def test_documents_and_masks_have_names_for_readers() -> None:
-    assert drawings.document_words("short") == "N from 30 to 50"
-    assert drawings.document_words("dirichlet-0.03") == "α = 0.03"
-    assert drawings.document_words("overlap-0.6") == "topics overlapping by 0.6"
-    assert drawings.document_words("something-new") == "something-new"

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from topicscope.papers.claim import record
-from topicscope.papers.registry import paper
-from topicscope.papers.topic_structure import exact, landscapes
-from topicscope.papers.topic_structure.experiments import MASKING
+from topicscope.papers.paper import paper
+from topicscope.papers.topic_structure import exact
+from topicscope.papers.topic_structure.experiments import MASKING, T, V
 from topicscope.records import ClaimRecord
-from topicscope.theory.landscape import InfiniteDocuments
 from topicscope.theory.lemma1 import lemma1
 from topicscope.theory.theorem2 import theorem2
 
@@ -55,7 +54,7 @@ def test_rows_are_settings(records: dict[str, ClaimRecord]) -> None:
 
 def test_a_matrix_outside_the_family_is_not_called_a_minimiser(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: the claim on Lemma 1 fails if the family is wrong."""
-    claim, right = EXACT["lemma1/minimisers"], lemma1(exact.T, exact.V, MASKING)
+    claim, right = EXACT["lemma1/minimisers"], lemma1(T, V, MASKING)
 
     class Wrong:
         def member(self, *parts: Any) -> Any:
@@ -69,11 +68,3 @@ def test_a_wrong_matrix_of_theorem_2_is_noticed(monkeypatch: pytest.MonkeyPatch)
     claim = EXACT["theorem2/matrix"]
     monkeypatch.setattr(exact, "theorem2", lambda *setting: 1.001 * theorem2(*setting))
     assert record(claim, "", PAPER.measuring(claim)({})).verdict == "fails"
-
-
-def test_the_closed_form_is_brute_force_at_a_point() -> None:
-    documents = InfiniteDocuments(topics=3, per_document=2, words=2)
-    surface = landscapes.landscape(documents)
-    slow = landscapes.enumerated_loss(documents, surface.value.matrix(3, 2), 2.5, 0.5)
-    assert surface.loss(np.array(2.5), np.array(0.5)) == pytest.approx(slow, abs=1e-12)
-    assert surface.loss(np.array(2.6), np.array(0.5)) != pytest.approx(slow, abs=1e-9)

@@ -7,16 +7,16 @@ import msgspec
 import numpy as np
 import pytest
 
-from support.probes import NINE, fabricated, head, numbers, words
+from support.probes import fabricated, head, numbers, words
 from support.runs import PAPER, SEEDS, made_up, settings_of
 from topicscope.measure.run import Run
 from topicscope.measure.uncertainty import Interval
 from topicscope.papers.claim import record
 from topicscope.papers.needs import PRESETS, Probing
-from topicscope.papers.registry import paper
+from topicscope.papers.paper import paper
 from topicscope.papers.topic_structure import language
 from topicscope.papers.topic_structure.experiments import BERT, PAPER_MODELS
-from topicscope.records import AttentionComparison, ProbeResult, WordMap
+from topicscope.records import AttentionComparison, ProbeResult
 
 SYNTHETIC = ("figure10/joint/cross-entropy-adam", "figure1/cross-entropy-adam")
 CLAIMS = {claim.id: claim for claim in PAPER.claims if claim.quantity.startswith("language.")}
@@ -133,15 +133,6 @@ def test_heads_without_a_significant_one_are_not_yet_heads_without_an_effect() -
     for heads, expected in (([even, even], "holds"), ([even, wide], "undecided"), ([even, head(1.2)], "fails")):
         decided = verdicts(fabricated(1.5), fabricated(1.0, model="random:minilm", attention_by_layer_head=[heads]))
         assert decided["table1/untrained-heads"] == expected
-
-
-def test_figure_3s_partition_test_counts_280_ways() -> None:
-    assert language.partition_p(fabricated(1.5)) == pytest.approx(1 / 280)
-    draw = np.random.default_rng(0).normal(size=(9, 9))
-    random = WordMap(model="m", words=NINE, cosine=((draw + draw.T) / 2).tolist())
-    assert language.partition_p(msgspec.structs.replace(fabricated(1.5), maps=[random])) > 1 / 280
-    few = WordMap(model="m", words=NINE[:8], cosine=np.eye(8).tolist())
-    assert np.isnan(language.partition_p(msgspec.structs.replace(fabricated(1.5), maps=[few])))
 
 
 def test_the_difference_of_independent_numbers_is_that_of_normal_ones() -> None:

@@ -13,7 +13,7 @@ from support.small_paper import DONE, Numbers
 from support.text_corpus import small_text_settings, write_corpus
 from support.tiny_models import save_tiny, save_tokenizer
 from topicscope.errors import UnreadableError
-from topicscope.papers.needs import Engine, Experiment, Probing, computed, is_there, task
+from topicscope.papers.needs import Experiment, Probing, computed, is_there, task
 from topicscope.papers.topic_structure import language
 from topicscope.probing import topics
 from topicscope.probing.settings import CorpusSettings, MeasureSettings, ProbeSettings, TopicOptions
@@ -21,18 +21,17 @@ from topicscope.training import batches, record
 from topicscope.work import map_tasks
 
 SEEDS = (0, 1)
-HERE = Engine(workers=1)
 
 
 def test_equal_work_is_done_once_the_longest_first_and_found_under_either_name(tmp_path: Path) -> None:
     DONE.clear()
     one, same, other = Numbers("a/one", 1.0), Numbers("b/same", 1.0), Numbers("c/other", 2.0, cost=9.0)
-    results = list(computed([one, other, same], SEEDS, tmp_path, HERE))
+    results = list(computed([one, other, same], SEEDS, tmp_path, workers=1))
     assert [[need.name for need in needs] for needs, _ in results] == [["c/other"], ["a/one", "b/same"]]
     assert results[1][1] == [1.0, 1.01]
     assert DONE == ["c/other", "a/one"]
     assert is_there(same, SEEDS, tmp_path)
-    assert list(computed([same], SEEDS, tmp_path, HERE)) == [([same], [1.0, 1.01])]
+    assert list(computed([same], SEEDS, tmp_path, workers=1)) == [([same], [1.0, 1.01])]
     assert DONE == ["c/other", "a/one"]
     assert not is_there(same, (5,), tmp_path)
     assert not is_there(replace(same, unavailable="Not here."), SEEDS, tmp_path)
@@ -40,10 +39,10 @@ def test_equal_work_is_done_once_the_longest_first_and_found_under_either_name(t
 
 def test_a_damaged_file_is_named_with_the_remedy(tmp_path: Path) -> None:
     need = Numbers("a/one", 1.0)
-    list(computed([need], SEEDS, tmp_path, HERE))
+    list(computed([need], SEEDS, tmp_path, workers=1))
     task(need, SEEDS, tmp_path).path(tmp_path).write_text("[1.0")
     with pytest.raises(UnreadableError, match=r"a-one-.*\.json cannot be read .*: remove it to have it done again"):
-        list(computed([need], SEEDS, tmp_path, HERE))
+        list(computed([need], SEEDS, tmp_path, workers=1))
 
 
 def test_a_key_has_what_a_training_depends_on_and_not_its_name() -> None:

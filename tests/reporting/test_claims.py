@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from support.page_material import NASTY, write_article, write_claims, write_records
-from topicscope.papers.article import article
-from topicscope.papers.registry import paper
+from topicscope.papers.paper import article, paper
 from topicscope.records import ClaimRecord
 from topicscope.reporting.page import page_of
 from topicscope.reporting.page.sections import section_of

@@ -12,9 +12,8 @@ from support.helpers import small_settings
 from support.text_corpus import small_text_settings
 from topicscope.measure.blocks import averages_by_class
 from topicscope.measure.run import Run, run_bytes, write_run
-from topicscope.papers.article import article
 from topicscope.papers.claim import Claim, not_run, over_seeds, record
-from topicscope.papers.registry import paper
+from topicscope.papers.paper import article, paper
 from topicscope.records import ClaimRecord, Level, Reference, SweepRow
 from topicscope.reporting.figures import by_row, dots, save_figure
 from topicscope.settings import Data, Model, Part, Settings, Training

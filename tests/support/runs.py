@@ -1,5 +1,6 @@
 """Runs made by hand: what a claim measures, without training."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -7,23 +8,29 @@ import numpy as np
 from topicscope.measure.run import Run
 from topicscope.model.weights import start_weights
 from topicscope.papers.claim import Measurement, record
-from topicscope.papers.needs import PRESETS, Experiment
-from topicscope.papers.registry import paper
+from topicscope.papers.needs import Experiment
+from topicscope.papers.paper import paper
 from topicscope.papers.topic_structure.exact import constant_losses
 from topicscope.papers.topic_structure.experiments import LDA
 from topicscope.settings import Settings
 from topicscope.synthetic.topics import TopicModel
 
-PAPER = paper(preset=PRESETS["quick"])
+PAPER = paper()
 TOPICS = TopicModel.from_settings(LDA).word_topics
 SEEDS = 4
 STEPS = np.arange(0, 1001, 10)
+# Metrics that have an axis of layers.
+BY_LAYER = ("norm/", "attention/", "rotation")
 
 
 def made_up(settings: Any, *, word_topics: np.ndarray = TOPICS, seeds: int = SEEDS, **fields: Any) -> Run:
-    """A run with these arrays."""
-    arrays = {"metrics": {}, **fields, "theory": {"word_topics": word_topics}}
-    return Run("made up", settings, tuple(range(seeds)), STEPS, **arrays)
+    """A run with these arrays; metrics by seed and row get their axis of layers."""
+    metrics: Mapping[str, np.ndarray] = fields.pop("metrics", {})
+    fields["metrics"] = {
+        name: values[..., None] if name.startswith(BY_LAYER) and values.ndim == 2 else values
+        for name, values in metrics.items()
+    }
+    return Run("made up", settings, tuple(range(seeds)), STEPS, **fields, theory={"word_topics": word_topics})
 
 
 def settings_of(name: str) -> Settings:
@@ -39,10 +46,10 @@ def with_value(value: np.ndarray, settings: Settings, *, noise: float = 0.0) -> 
     return made_up(settings, weights={"embedding": np.stack([np.eye(len(value))] * SEEDS), "value": spread[:, None]})
 
 
-def with_embedding(table: np.ndarray, settings: Settings, *, noise: float = 0.0) -> Run:
-    draw = np.random.default_rng(0)
-    spread = table + noise * draw.normal(size=(SEEDS, *table.shape))
-    return made_up(settings, weights={"embedding": spread, "value": np.ones((SEEDS, 1, 1, 1)) * np.eye(table.shape[1])})
+def with_embedding(table: np.ndarray, settings: Settings) -> Run:
+    """This W^E⊤, the same for all seeds, and W^V = I."""
+    identity = np.ones((SEEDS, 1, 1, 1)) * np.eye(table.shape[1])
+    return made_up(settings, weights={"embedding": np.stack([table] * SEEDS), "value": identity})
 
 
 def untrained(settings: Settings) -> Run:
@@ -51,10 +58,9 @@ def untrained(settings: Settings) -> Run:
     starts = [start_weights(settings, seed, model) for seed in range(SEEDS)]
     jitter = 1 + 1e-4 * np.arange(SEEDS)
     flat = np.ones((SEEDS, len(STEPS)))
-    metrics = {f"norm/{part}": flat[..., None] for part in ("key", "query", "value")}
+    metrics = {f"norm/{part}": flat for part in ("key", "query", "value")}
     metrics |= {f"modes/{part}-{mode}": 0.1 * flat for part in ("key", "query") for mode in ("mask", "topics")}
-    metrics |= {"attention/words": 0 * flat, "attention/mask": 0 * flat, "uniform_gain": 0 * flat, "loss": flat}
-    metrics |= {"rotation": 0 * flat[..., None]}
+    metrics |= dict.fromkeys(("attention/words", "attention/mask", "uniform_gain", "rotation"), 0 * flat)
     loss = constant_losses(model)[settings.training.loss] * jitter
     final = {"held_out_loss": loss, "attention": np.ones((SEEDS, 5)) * jitter[:, None]}
     final |= {f"first_gradients/{part}": jitter for part in ("key", "query", "value")}

@@ -17,7 +17,6 @@ KINDS = {
     "paper": "the paper's claims",
     "elsewhere": "the paper's on another model or corpus",
     "ours": "ours, beside them",
-    "check": "checks, not counted",
 }
 CAUSES = {
     "error": "an error in the paper",
@@ -72,12 +71,8 @@ def of_kind(records: Sequence[ClaimRecord], *kinds: str) -> list[ClaimRecord]:
 
 
 def headline(records: Sequence[ClaimRecord]) -> list[str]:
-    """What came out, in a few sentences: each kind's counts, why the paper's claims do not hold, broken checks."""
-    kinds = [
-        f"{KINDS[kind]}: {counts_text(some)}"
-        for kind in ("paper", "elsewhere", "ours")
-        if (some := of_kind(records, kind))
-    ]
+    """What came out, in a few sentences: each kind's counts, and why the paper's claims do not hold."""
+    kinds = [f"{words}: {counts_text(some)}" for kind, words in KINDS.items() if (some := of_kind(records, kind))]
     lines = [f"Of {'; of '.join(kinds)}." if kinds else "No claim is counted."]
     for verdict in ("fails", "undecided", "not run"):
         some = [record for record in of_kind(records, "paper") if record.verdict == verdict and record.diagnosis]
@@ -88,9 +83,6 @@ def headline(records: Sequence[ClaimRecord]) -> list[str]:
             numbers = {cause: causes.count(cause) for cause in COUNTED if cause in causes}
             reasons = ", ".join(f"{number} {COUNTED[cause][number > 1]}" for cause, number in numbers.items())
             lines.append(f"Of the paper's that {VERDICTS[verdict][1]}: {reasons}.")
-    broken = [record.id for record in of_kind(records, "check") if record.verdict not in ("holds", "not run")]
-    if broken:
-        lines.append(f"Checks that should always hold do not: {', '.join(broken)}.")
     return lines
 
 
@@ -101,10 +93,8 @@ def source_table(records: Sequence[ClaimRecord], groups: Sequence[SourceGroup]) 
     every = [*groups, *(SourceGroup(title=source, sources={source: ""}) for source in others)]
     rows = []
     for group in every:
-        some = of_kind([record for record in records if record.source in group.sources], "paper", "elsewhere", "ours")
-        if some:
-            own = of_kind(some, "paper")
-            rest = [record for record in some if record.kind != "paper"]
+        if some := [record for record in records if record.source in group.sources]:
+            own, rest = of_kind(some, "paper"), of_kind(some, "elsewhere", "ours")
             row = {"sources": group.title, "the paper's": counts_text(own), "elsewhere and ours": counts_text(rest)}
             rows.append(row)
     return rows

@@ -9,7 +9,7 @@ import msgspec
 
 from support.helpers import small_settings
 from topicscope.papers.needs import Experiment
-from topicscope.papers.registry import ArticleFile, ClaimsFile, Paper
+from topicscope.papers.paper import ArticleFile, ClaimsFile, Paper
 from topicscope.records import ClaimRecord
 
 # Names of the needs that were done.

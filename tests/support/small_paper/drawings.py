@@ -7,6 +7,6 @@ from matplotlib.figure import Figure
 from topicscope.reporting.figures import Panel, Series, curves
 
 
-def figure2(results: Any) -> Figure:
+def figure2(results: Any, *, title: str) -> Figure:
     numbers = results["figure2/long"]
-    return curves("Numbers", [Panel(series=[Series(x=range(len(numbers)), y=numbers)])])
+    return curves(title, [Panel(series=[Series(x=range(len(numbers)), y=numbers)])])
