@@ -50,10 +50,10 @@ def test_theory_prints_the_papers_numbers_as_json_and_in_tables(capsys: pytest.C
     assert found["finite"]["loss_of_theorem2"] == pytest.approx(0.94562537, abs=5e-9)
     assert found["finite_topics"]["loss"] != pytest.approx(found["finite"]["loss"], abs=1e-4)
     bayes = found["bayes"]
-    for floor in ("masked", "mask_queries", "query_blind"):
+    for floor in ("masked", "mask_queries"):
         for loss in ("cross_entropy", "squared"):
             assert bayes[floor][loss]["low"] < bayes[floor][loss]["value"] < bayes[floor][loss]["high"]
-    assert bayes["masked"]["squared"]["value"] < bayes["query_blind"]["squared"]["value"]
+    assert bayes["masked"]["squared"]["value"] < bayes["mask_queries"]["squared"]["value"]
     assert "Monte-Carlo" in bayes["method"]
     assert main(["theory", "--samples", "50", "--no-take-off"]) == 0
     out = capsys.readouterr().out
@@ -62,7 +62,7 @@ def test_theory_prints_the_papers_numbers_as_json_and_in_tables(capsys: pytest.C
         "0.10802023",
         "5.7629128",
         "0.94606882",
-        "blind to the query",
+        "[MASK] queries, squared",
         "0.94532184",
         "50 documents",
     ):

@@ -14,7 +14,7 @@ from topicscope.settings.training import Average
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.masking import expected_frequencies, mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
-from topicscope.theory.bayes import _token_counts, _token_likelihood, topic_masses
+from topicscope.theory.bayes import disjoint_queries
 from topicscope.theory.classes import Vocabulary
 from topicscope.theory.finite_documents import Moments
 from topicscope.theory.reduced import Rows
@@ -73,14 +73,14 @@ def query_predictions(
     model: TopicModel, masking: Masking, masked: MaskedDocuments, average: Average = "document"
 ) -> np.ndarray:
     """The Bayes-optimal distribution of the word at every masked position, in the documents' order."""
-    counts, masks = _token_counts(model, masked)
-    masses = topic_masses(model, masking, counts.sum(axis=2), masks, average)
-    v = counts.shape[2]
+    queries, v = disjoint_queries(model, masking, masked, average), (model.vocabulary - 1) // model.topics
+    own = np.where(queries.is_mask, 0, 1 + (queries.words[:, :-1] == v - 1).argmax(axis=1))
+    row = {place: number for number, place in enumerate(zip(queries.document.tolist(), own.tolist(), strict=True))}
     document, token = masked.document[masked.masked], masked.tokens[masked.masked]
-    topic = np.maximum(token - 1, 0) // v
-    rank = (masses.ranked[document] == topic[:, None]).argmax(axis=1)
-    mass = np.where(token[:, None] == 0, masses.mask[document], masses.word[document, rank])
-    joint = np.repeat(mass, v, axis=1) * _token_likelihood(model, masking, token)
+    rows = [row[place] for place in zip(document.tolist(), ((token - 1) // v + 1).tolist(), strict=True)]
+    joint = np.repeat(queries.joint[rows, :-1], v, axis=1)
+    is_word = np.flatnonzero(token)
+    joint[is_word, token[is_word] - 1] = queries.joint[rows, -1][is_word]
     return np.asarray(joint / joint.sum(axis=1, keepdims=True))
 
 

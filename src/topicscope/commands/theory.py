@@ -55,7 +55,7 @@ ATTENTION = {
     "loss_uniform": "loss at α = β = 1",
 }
 FREE = "The same with a free weight of word queries on [MASK] keys (§5.3)"
-FLOORS = {"masked": "all masked positions", "mask_queries": "[MASK] queries", "query_blind": "blind to the query"}
+FLOORS = {"masked": "all masked positions", "mask_queries": "[MASK] queries"}
 LOSSES = {"cross_entropy": "cross-entropy", "squared": "squared"}
 
 # Parts and their numbers in the order shown.

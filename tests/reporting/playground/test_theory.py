@@ -8,7 +8,7 @@ import pytest
 from support.wasm import SHOWN, Core, Setting
 from topicscope.papers.topic_structure.experiments import overlapping_topics
 from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.bayes import bayes_floors, disjoint_losses
+from topicscope.theory.bayes import bayes_floors, document_losses
 from topicscope.theory.classes import ClassMatrix
 from topicscope.theory.finite_documents import (
     class_loss,
@@ -121,7 +121,7 @@ def test_the_optimum_of_overlapping_topics(overlap: float) -> None:
 def test_the_bayes_floor_of_each_document(number: int) -> None:
     core = Core(replace(random_setting(number), shortest=10, longest=40), seed=number)
     model = TopicModel.from_settings(core.setting.data)
-    exact = disjoint_losses(model, core.setting.masking, core.masked_documents()).masked
+    exact = document_losses(model, core.setting.masking, core.masked_documents()).masked
     core.call("floor_begin", 0.0)
     found = [core.numbers("bayes_of_shown", 2, document) for document in range(SHOWN)]
     np.testing.assert_allclose(found, exact, rtol=1e-7)
