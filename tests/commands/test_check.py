@@ -24,7 +24,6 @@ from topicscope.theory.theorem1 import (
     theorem1_embedding,
 )
 from topicscope.theory.theorem2 import theorem2, theorem2_of
-from topicscope.training.run_matrix import read_matrix
 
 DATA = Data(topics=3, words=2, length=(5, 9))
 MASKING = Masking(mask=0.3)
@@ -216,7 +215,9 @@ def test_a_run_with_its_own_topic_word_matrix_has_a_finite_optimum(tmp_path: Pat
     assert found.finite.distance < 1e-12
     assert found.lemma_1 is None
     assert found.theorem_2 is not None
-    assert found.theorem_2.distance == pytest.approx(np.linalg.norm(optimum - theorem2_of(rows, MASKING)))
+    assert found.theorem_2.distance == pytest.approx(
+        np.linalg.norm(optimum - theorem2_of(TopicModel.from_settings(data), MASKING))
+    )
     assert "not disjoint" in found.notes[0]
 
 
@@ -225,7 +226,12 @@ def test_a_file_may_be_checked_against_topics_that_overlap(tmp_path: Path, capsy
     np.save(tmp_path / "topics.npy", rows)
     data = Data(topic_words=str(tmp_path / "topics.npy"), length=(5, 9))
     optimum = finite_optimum(moments(TopicModel.from_settings(data), Masking(mask=0.3)))
-    for name, matrix in {"w": optimum, "t": theorem2_of(rows, MASKING), "small": np.eye(5), "e": np.eye(6)}.items():
+    for name, matrix in {
+        "w": optimum,
+        "t": theorem2_of(TopicModel.from_settings(data), MASKING),
+        "small": np.eye(5),
+        "e": np.eye(6),
+    }.items():
         np.save(tmp_path / f"{name}.npy", matrix)
     options = ["--topic-words", data.topic_words, "--length", "5", "9", "--mask", "0.3", "--json"]
     files = [str(tmp_path / f"{name}.npy") for name in "wt"]
@@ -351,7 +357,7 @@ def test_the_matrix_read_from_a_run_predicts_what_the_model_predicts(tmp_path: P
         model={**UNIFORM_TABLES, "dimension": 5, "value_bias": {"start": "normal"}}, training={"loss": "squared"}
     )
     folder = train(settings, tmp_path / "run").path
-    run = read_matrix(folder)
+    run = check(folder)
     model = build_model(settings)
     tensors = load_file(run.source)
     with torch.no_grad():
@@ -360,9 +366,9 @@ def test_the_matrix_read_from_a_run_predicts_what_the_model_predicts(tmp_path: P
         tokens = torch.tensor([[0, 3, 3, 6, 1]])
         predicted = model.predict(model.states(tokens)[-1])[0, 0].numpy()
     frequencies = np.bincount(tokens[0].numpy(), minlength=7) / 5
-    np.testing.assert_allclose(run.matrix @ frequencies, predicted, atol=1e-6)
-    assert abs(run.matrix.T @ frequencies - predicted).max() > 1e-4
-    assert run.name == "W^E⊤W^V W^E + b1⊤"
+    np.testing.assert_allclose(run.matrices["matrix"] @ frequencies, predicted, atol=1e-6)
+    assert abs(run.matrices["matrix"].T @ frequencies - predicted).max() > 1e-4
+    assert run.matrix == "W^E⊤W^V W^E + b1⊤"
 
 
 def test_a_run_that_starts_at_the_optimum_and_hardly_moves_is_at_the_optimum(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def check(
     """
     path = path_of(path, "path")
     if path.is_dir():
-        from topicscope.training.run_matrix import check_run
+        from topicscope.training.reference import check_run
 
         return check_run(path, layer)
     matrix = _read_matrix(path, tensor, layer)

@@ -5,7 +5,7 @@ The functions ``lemma1``, ``theorem1``, ``theorem2`` and ``theorem3`` are named 
 """
 
 from topicscope.theory.bayes import BayesFloors, bayes_floors
-from topicscope.theory.check import Residuals, embedding_residuals, residuals
+from topicscope.theory.check import check_matrix
 from topicscope.theory.cross_entropy import CrossEntropyOptimum, cross_entropy_optimum, uniform_cross_entropy
 from topicscope.theory.dynamics import (
     LogitGradient,
@@ -63,7 +63,6 @@ __all__ = [
     "Moments",
     "Prediction",
     "Reduced",
-    "Residuals",
     "Rows",
     "SemidefiniteOptimum",
     "Stage1Rates",
@@ -74,11 +73,11 @@ __all__ = [
     "attention_optimum",
     "bayes_floors",
     "block_value",
+    "check_matrix",
     "constants",
     "cross_entropy_optimum",
     "diagonal_value",
     "embedding_loss",
-    "embedding_residuals",
     "finite_optimum",
     "flow",
     "gradient_descent",
@@ -93,7 +92,6 @@ __all__ = [
     "population_loss",
     "predict",
     "realisable",
-    "residuals",
     "sampled_counts",
     "semidefinite_optimum",
     "stage1_rates",

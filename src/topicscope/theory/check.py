@@ -21,7 +21,9 @@ from topicscope.theory.finite_documents import (
 )
 from topicscope.theory.lemma1 import Family, lemma1, require_topic_sets
 from topicscope.theory.theorem1 import semidefinite_optimum, theorem1, theorem1_bias
-from topicscope.theory.theorem2 import theorem2, theorem2_of
+from topicscope.theory.theorem2 import theorem2_of
+
+Matrix = Float[np.ndarray, "token token"]
 
 # Patterns of a matrix, in words.
 PATTERNS: dict[Pattern, str] = {
@@ -123,20 +125,11 @@ class Check(Result):
     word_topics: Int[np.ndarray, " token"]
     """Each token's topic; 0 for [MASK]."""
 
-    matrices: dict[str, Float[np.ndarray, "token token"]] = field(default_factory=dict)
+    matrices: dict[str, Matrix] = field(default_factory=dict)
     """The "matrix" itself, and the optima "finite" and "theorem_2" where they are defined."""
 
     def __str__(self) -> str:
         return f"{self.matrix} of {self.source}: {self.verdict}"
-
-
-@dataclass(frozen=True)
-class Residuals:
-    """A matrix beside Lemma 1 and Theorem 2."""
-
-    classes: dict[str, ClassAverage | None]
-    lemma_1: FamilyResiduals
-    theorem_2: OptimumResiduals
 
 
 def check_matrix(
@@ -147,71 +140,83 @@ def check_matrix(
     A setting without Lemma 1 and Theorem 2 (T = τ; p_c + p_r = 1) is refused.
     """
     model = TopicModel.from_settings(data)
-    population = moments(model, masking)
-    notes: tuple[str, ...] = () if model.equal_words else (OWN_TOPICS,)
+    population, words = moments(model, masking), model.vocabulary - 1
     if not embedding:
-        # Without bias and ridge (eq. 1).
         check_tokens(matrix.shape, model, source)
-        theorems, optimum = infinite_residuals(matrix, model, masking), finite_optimum(population)
-        return beside_theory(matrix, optimum, population, model=model, about=(source, "W", data, masking), **theorems)
+        # Without bias and ridge (eq. 1).
+        optimum, theorems = finite_optimum(population), theorem_residuals(model, masking, value=matrix)
+        return beside_theory(matrix, optimum, population, model, ("W", source, data, masking), theorems)
     check_tokens((len(matrix), len(matrix)), model, f"W^E⊤W^E of {source}")
-    gram = matrix @ matrix.T
-    theorem_1 = None
-    if model.equal_words:
-        theorem_1 = embedding_residuals(gram, model.topics, model.equal_words, masking, data.per_document)
+    gram, theorems = matrix @ matrix.T, theorem_residuals(model, masking, gram=matrix @ matrix.T)
     # It takes away the random words, whatever the topics are.
-    bias = theorem1_bias(1, model.vocabulary - 1, masking)
-    notes += ("losses are with W^V = I and Theorem 1's bias; Lemma 1 and Theorem 2 are about W^V",)
-    optimum, about = semidefinite_optimum(population, bias).matrix, (source, "W^E⊤W^E", data, masking)
-    return beside_theory(
-        gram, optimum, population, model=model, about=about, bias=bias, notes=notes, theorem_1=theorem_1
-    )
+    bias = theorem1_bias(1, words, masking)
+    theorems["notes"] += ("losses are with W^V = I and Theorem 1's bias; Lemma 1 and Theorem 2 are about W^V",)
+    optimum = semidefinite_optimum(population, bias).matrix
+    return beside_theory(gram, optimum, population, model, ("W^E⊤W^E", source, data, masking), theorems, bias)
 
 
-def infinite_residuals(matrix: Float[np.ndarray, "token token"], model: TopicModel, masking: Masking) -> dict[str, Any]:
-    """Lemma 1 and Theorem 2; for your own topics, the answer to Theorem 2's question."""
-    if model.equal_words:
-        found = residuals(matrix, model.topics, model.equal_words, masking, model.per_document)
-        return {"lemma_1": found.lemma_1, "theorem_2": found.theorem_2}
-    if model.sampler == "topics":
-        require_topic_sets(model.topics, model.per_document)
-    optimum, population = theorem2_of(model.topic_words, masking), infinite_moments(model, masking)
-    return {"theorem_2": optimum_residuals(matrix, optimum, model.word_topics, population), "notes": (OWN_TOPICS,)}
+def theorem_residuals(
+    model: TopicModel, masking: Masking, *, value: Matrix | None = None, gram: Matrix | None = None
+) -> dict[str, Any]:
+    """How far W^V is from Lemma 1 and Theorem 2, and W^E⊤W^E from Theorem 1, by their names in ``Check``; and notes.
+
+    Losses are over infinite documents of τ < T topics; W^V's are without bias. For a model with a bias pass W + b1⊤:
+    frequencies sum to one, so it predicts the same. Topics of your own have an answer to Theorem 2's question alone.
+    """
+    topics, words, found = model.topics, model.equal_words, dict[str, Any](notes=())
+    if words or model.sampler == "topics":
+        require_topic_sets(topics, model.per_document)
+    if words:
+        documents = infinite_topic_moments(topics, words, model.per_document, masking)
+        if value is not None:
+            found["lemma_1"] = family_residuals(value, lemma1(topics, words, masking), documents)
+        if gram is not None:
+            family, bias = theorem1(topics, words, masking), theorem1_bias(topics, words, masking)
+            found["theorem_1"] = family_residuals(gram, family, documents, bias)
+    else:
+        found["notes"], documents = (OWN_TOPICS,), infinite_moments(model, masking)
+    if value is not None:
+        optimum = theorem2_of(model, masking)
+        found["theorem_2"] = optimum_residuals(value, optimum, model.word_topics, documents)
+    return found
 
 
 def beside_theory(
-    matrix: Float[np.ndarray, "token token"],
-    optimum: Float[np.ndarray, "token token"] | None,
+    matrix: Matrix,
+    optimum: Matrix | None,
     population: Moments,
-    *,
     model: TopicModel,
     about: tuple[str, str, Data, Masking],
+    theorems: dict[str, Any],
     bias: Float[np.ndarray, " token"] | None = None,
-    **parts: Any,
 ) -> Check:
     """A matrix beside the optimum for finite documents, if one is known, and what the theorems say about it.
 
-    ``about`` is the source, the matrix as a formula, and the setting.
+    ``about`` is the matrix as a formula, its source, and the setting.
     """
     topics, matrices = model.word_topics, {"matrix": matrix}
-    finite, theorem_2 = None, parts.get("theorem_2")
+    finite, theorem_2 = None, theorems.get("theorem_2")
     if optimum is not None:
         finite, matrices["finite"] = optimum_residuals(matrix, optimum, topics, population, bias), optimum
     if theorem_2:
-        matrices["theorem_2"] = theorem2_of(model.topic_words, about[-1])
+        matrices["theorem_2"] = theorem2_of(model, about[-1])
     classes = class_statistics(matrix, topics)
     patterns = dict[str, Pattern]()
     if classes["same_topic"] and classes["different_topic"]:
-        patterns = {name: pattern(found, topics) for name, found in matrices.items()}
-    missing: dict[str, Any] = {"lemma_1": None, "theorem_1": None, "theorem_2": None, "notes": ()}
+        patterns = {name: pattern(shown, topics) for name, shown in matrices.items()}
+    name, source, data, masking = about
+    missing: dict[str, Any] = dict.fromkeys(("lemma_1", "theorem_1", "theorem_2"))
     return Check(
-        _verdict(classes, patterns, finite, theorem_2),
-        *about,
+        verdict=_verdict(classes, patterns, finite, theorem_2),
+        source=source,
+        matrix=name,
+        data=data,
+        masking=masking,
         classes=classes,
         finite=finite,
         word_topics=topics,
         matrices=matrices,
-        **missing | parts,
+        **missing | theorems,
     )
 
 
@@ -253,9 +258,7 @@ def equal_word_topics(topics: int, words: int) -> Int[np.ndarray, " token"]:
     return np.append(0, np.repeat(np.arange(1, topics + 1), words))
 
 
-def class_statistics(
-    matrix: Float[np.ndarray, "token token"], topic: Int[np.ndarray, " token"]
-) -> dict[str, ClassAverage | None]:
+def class_statistics(matrix: Matrix, topic: Int[np.ndarray, " token"]) -> dict[str, ClassAverage | None]:
     """Mean and spread over same word, same topic (other word), different topic, [MASK] column and 0-th row.
 
     A class without entries (same topic for v = 1, different topic for T = 1) is None.
@@ -267,42 +270,8 @@ def class_statistics(
     }
 
 
-def residuals(
-    matrix: Float[np.ndarray, "row column"],
-    topics: int,
-    words: int,
-    masking: Masking = Masking(),
-    per_document: int = 2,
-) -> Residuals:
-    """A matrix W (of eq. A.8, or eq. 7 with uniform attention) beside Lemma 1 and Theorem 2.
-
-    Losses are over infinite documents of τ = ``per_document`` topics, τ < T, without bias. For a model with a bias
-    pass W + b1⊤: frequencies sum to one, so it predicts the same.
-    """
-    require_topic_sets(topics, per_document)
-    check_size(matrix.shape, topics, words)
-    population = infinite_topic_moments(topics, words, per_document, masking)
-    topic = equal_word_topics(topics, words)
-    return Residuals(
-        classes=class_statistics(matrix, topic),
-        lemma_1=family_residuals(matrix, lemma1(topics, words, masking), population),
-        theorem_2=optimum_residuals(matrix, theorem2(topics, words, masking), topic, population),
-    )
-
-
-def embedding_residuals(
-    gram: Float[np.ndarray, "row column"], topics: int, words: int, masking: Masking = Masking(), per_document: int = 2
-) -> FamilyResiduals:
-    """E = W^E⊤W^E beside Theorem 1, with W^V = I and Theorem 1's bias whatever the model's own are."""
-    require_topic_sets(topics, per_document)
-    check_size(gram.shape, topics, words)
-    population = infinite_topic_moments(topics, words, per_document, masking)
-    family = theorem1(topics, words, masking)
-    return family_residuals(gram, family, population, theorem1_bias(topics, words, masking))
-
-
 def family_residuals(
-    matrix: Float[np.ndarray, "token token"],
+    matrix: Matrix,
     family: Family,
     population: Moments,
     bias: Float[np.ndarray, " token"] | None = None,
@@ -330,8 +299,8 @@ def family_residuals(
 
 
 def optimum_residuals(
-    matrix: Float[np.ndarray, "token token"],
-    optimum: Float[np.ndarray, "token token"],
+    matrix: Matrix,
+    optimum: Matrix,
     topic: Int[np.ndarray, " token"],
     population: Moments,
     bias: Float[np.ndarray, " token"] | None = None,
@@ -362,21 +331,16 @@ def deviation(values: Float[np.ndarray, "..."]) -> Deviation:
 
 
 def check_tokens(shape: tuple[int, ...], model: TopicModel, name: str) -> None:
-    """Refuse a matrix whose tokens are not the topics' words and [MASK]."""
-    if model.equal_words:
-        check_size(shape, model.topics, model.equal_words, name)
-    elif shape != (model.vocabulary, model.vocabulary):
-        raise InputError(
-            f"{name} is {shape[0]} × {shape[1]}, but data.topic_words has {model.vocabulary - 1} words, which with "
-            f"[MASK] need {model.vocabulary} × {model.vocabulary}: give a matrix and topics that belong together."
-        )
-
-
-def check_size(shape: tuple[int, ...], topics: int, words: int, name: str = "The matrix") -> None:
-    """Refuse a matrix that does not fit T topics of v words; say which T and v it would fit."""
-    rows, columns, needed = *shape, topics * words + 1
+    """Refuse a matrix whose tokens are not the topics' words and [MASK]; say which T and v it would fit."""
+    rows, columns, needed = *shape, model.vocabulary
     if rows == columns == needed:
         return
+    topics, words = model.topics, model.equal_words
+    if not words:
+        raise InputError(
+            f"{name} is {rows} × {columns}, but data.topic_words has {needed - 1} words, which with [MASK] need "
+            f"{needed} × {needed}: give a matrix and topics that belong together."
+        )
     remedy = "give a square matrix" if rows != columns else fitting(rows - 1, topics, words)
     raise InputError(
         f"{name} is {rows} × {columns}, but topics = {topics} and words = {words} need {needed} × {needed}: {remedy}."

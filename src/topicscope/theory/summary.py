@@ -235,7 +235,7 @@ class Summary:
             return ValueMatrix(**symbols, **asdict(value), loss=loss)
         require_topic_sets(setting.topics, setting.per_document)
         model = dense_model(setting, "topics")
-        matrix = theorem2_of(model.topic_words, setting.masking)
+        matrix = theorem2_of(model, setting.masking)
         loss = population_loss(matrix, infinite_moments(model, setting.masking))
         return ValueMatrix(**self._classes("theorem2", matrix, model), loss=loss)
 
@@ -391,7 +391,7 @@ def dense_model(setting: TheorySetting, sampler: Sampler) -> TopicModel:
 def theorem2_of_sets(setting: TheorySetting, model: TopicModel) -> Matrix:
     """Theorem 2's matrix, or the answer to its question for your own topics; refused where there is one set only."""
     require_topic_sets(setting.topics, setting.per_document)
-    return theorem2_of(model.topic_words, setting.masking)
+    return theorem2_of(model, setting.masking)
 
 
 def optimum_matrices(setting: TheorySetting) -> tuple[dict[str, Matrix], Int[np.ndarray, " token"]]:

@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from topicscope.settings.data import Masking
 from topicscope.synthetic.masking import expected_frequencies
+from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.classes import ClassMatrix
 from topicscope.theory.lemma1 import constants, lemma1, topic_gain
 
@@ -39,9 +40,7 @@ def theorem2_classes(topics: int, words: int, masking: Masking = Masking()) -> C
     return ClassMatrix((c.c2 * c.c3 - c.c1 * topics * words) / norm, same, same, different)
 
 
-def theorem2_of(
-    topic_words: Float[np.ndarray, "topic word"], masking: Masking = Masking()
-) -> Float[np.ndarray, "token token"]:
+def theorem2_of(model: TopicModel, masking: Masking = Masking()) -> Float[np.ndarray, "token token"]:
     r"""Theorem 2's question asked of any topics, overlapping or not: the ridge optimum of W^V as λ → 0.
 
     In infinite documents (Assumption 1) both the frequencies x̃ of a masked document and the probabilities p of its
@@ -53,10 +52,12 @@ def theorem2_of(
     For disjoint topics of equally many, equally likely words this is ``theorem2``. τ = T is excluded: all documents
     are then alike.
     """
+    if model.equal_words:
+        return theorem2(model.topics, model.equal_words, masking)
     # Where masking leaves no word of the document, nothing is known about θ.
     topic_gain(masking)
-    seen = np.stack([expected_frequencies(words, masking) for words in topic_words], axis=1)
-    wanted = np.vstack([np.zeros(len(topic_words)), topic_words.T])
+    seen = np.stack([expected_frequencies(words, masking) for words in model.topic_words], axis=1)
+    wanted = np.vstack([np.zeros(model.topics), model.topic_words.T])
     return wanted @ np.linalg.pinv(seen, rcond=1e-12)
 
 

@@ -29,13 +29,12 @@ from topicscope.theory.cross_entropy import cross_entropy_optimum, uniform_cross
 from topicscope.theory.finite_documents import finite_optimum, moments, population_loss
 from topicscope.training.batches import Text, held_out_documents, stream_of
 from topicscope.training.engines import Engine, Weights, make_engine
+from topicscope.training.reference import LARGEST_VOCABULARY
 
 Numbers = Mapping[str, Float[np.ndarray, "seed ..."]]
 
 # How many steps back W^V's rotation looks (Figure 5).
 ROTATION_STEPS = 10
-# V × V matrices up to this size can be looked at entry by entry.
-LARGEST_VOCABULARY = 512
 # Attention by class is averaged over this many documents.
 FRAME_DOCUMENTS = 32
 # At every row attention is compared with uniform attention on this many documents: a thousand word queries, and cheap.

@@ -1,11 +1,13 @@
-"""What to compare a run with: losses and matrices where theory has them, else a sentence on why there are none.
+"""A run beside theory: losses and matrices to compare it with where theory has them, else a sentence on why not.
 
 Losses are those of the Bayes floor, of the exact optimum under uniform attention and of Theorem 2's matrix. Stages are
-what the reduced model predicts: when attention takes off, and the norms of W^V, W^K and W^Q until then.
+what the reduced model predicts: when attention takes off, and the norms of W^V, W^K and W^Q until then. ``check_run``
+compares a finished run's matrix with the optimum that its own settings tend to.
 """
 
 from collections.abc import Callable
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
@@ -15,18 +17,20 @@ from topicscope.randomness import Purpose, generator
 from topicscope.records import Level, PredictedStages, Reference
 from topicscope.settings import Data, Masking, Settings
 from topicscope.settings.model import BIASES
+from topicscope.settings.toml import load_settings
 from topicscope.settings.training import Average
+from topicscope.store import checkpoint_path, checkpoint_steps, load_tensors, one_layer
 from topicscope.synthetic.documents import Bags
 from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
 from topicscope.theory.bayes import BayesFloors, bayes_floors
+from topicscope.theory.check import Check, beside_theory, fitting, theorem_residuals
 from topicscope.theory.cross_entropy import cross_entropy_optimum
-from topicscope.theory.finite_documents import finite_optimum, moments, population_loss
+from topicscope.theory.finite_documents import Moments, finite_optimum, moments, population_loss
 from topicscope.theory.lemma1 import require_topic_sets
 from topicscope.theory.take_off import Prediction, Stepping, predict
 from topicscope.theory.theorem1 import semidefinite_optimum, theorem1_bias
 from topicscope.theory.theorem2 import theorem2
-from topicscope.training.record import LARGEST_VOCABULARY
 
 # The floor is estimated from this many documents: an interval of about ± 0.002 (squared) at the paper's setting.
 FLOOR_DOCUMENTS = 500
@@ -37,9 +41,18 @@ PREDICTED = ("value", "key", "query")
 # How much work a prediction may take, a couple of seconds; and the shortest run that one is made for.
 MOST_NUMBERS = 35_000_000
 FEWEST_STEPS = 10
+# V × V matrices up to this size can be looked at entry by entry.
+LARGEST_VOCABULARY = 512
 OPTIMUM_MEASURES = ("distance_to_optimum", "excess_over_optimum", "share_of_optimum")
 
+# What is not known, or not certain, about a run's optimum.
+HIDDEN_KEYS = "masked positions are hidden as keys: no finite-document optimum is known here"
+NOT_ALL_MATRICES = "{}: the optimum is a lower bound that may not be reachable"
+L2_ON_FACTORS = "L2 acts on W^E and W^V, not on their product: the optimum here is that without L2"
+L2_ELSEWHERE = "L2 acts on more than W^V, or beside a trained bias: no optimum is computed for this"
+
 Matrix = Float[np.ndarray, "token token"]
+Vector = Float[np.ndarray, " token"]
 
 
 def reference(settings: Settings, topic_model: TopicModel) -> tuple[dict[str, Matrix], Reference]:
@@ -276,3 +289,118 @@ def _semidefinite(data: Data, masking: Masking, average: Average, bias: str) -> 
     assert words is not None
     vector = theorem1_bias(model.topics, words, masking) if bias == "theorem" else None
     return semidefinite_optimum(moments(model, masking, average), vector).matrix
+
+
+# The matrix of a finished run (`topicscope check`).
+
+
+def check_run(folder: Path, layer: int | None = None) -> Check:
+    """The newest checkpoint beside everything that the run's settings define; what they do not becomes a note.
+
+    The matrix is the run's linear map under uniform attention, x̃ ↦ W x̃ + b = (W + b1⊤) x̃, as frequencies sum to one:
+    W = W^E⊤W^V W^E and b = b^pred + W^E⊤b^V, of the first seed where several were trained together.
+    """
+    if not (folder / "settings.toml").exists():
+        raise InputError(f"{folder} has no settings.toml: give the folder of a run.")
+    settings, steps = load_settings(folder / "settings.toml"), checkpoint_steps(folder)
+    if not steps:
+        raise InputError(f"{folder} has no checkpoint-STEP.safetensors: give the folder of a run that saved one.")
+    checkpoint, model = checkpoint_path(folder, steps[-1]), TopicModel.from_settings(settings.documents)
+    embedding, value, biases = _read_weights(checkpoint, settings.documents, model.vocabulary, layer)
+    total = sum(biases.values(), np.zeros(len(embedding)))
+    matrix = embedding @ value @ embedding.T + total[:, None]
+    gram = None if np.array_equal(embedding, np.eye(len(embedding))) else embedding @ embedding.T
+    name = ("W^V" if gram is None else "W^E⊤W^V W^E") + " + b1⊤" * bool(total.any())
+
+    notes, planned = differences(settings), settings.training.steps
+    if steps[-1] < planned:
+        notes = (f"the run is unfinished: step {steps[-1]:,} of {planned:,}", *notes)
+    theorems = {}
+    try:
+        theorems = theorem_residuals(model, settings.masking, value=matrix, gram=gram)
+        notes += theorems["notes"]
+    except InputError as error:
+        notes += (f"no Lemma 1, Theorem 1 or 2: {error}",)
+    population = moments(model, settings.masking, settings.training.average)
+    optimum, more = run_optimum(settings, population, biases, one_hot=gram is None)
+    about = (name, str(checkpoint), settings.documents, settings.masking)
+    return beside_theory(matrix, optimum, population, model, about, theorems | {"notes": (*notes, *more)})
+
+
+def _read_weights(
+    checkpoint: Path, data: Data, vocabulary: int, layer: int | None
+) -> tuple[Float[np.ndarray, "token dimension"], Float[np.ndarray, "dimension dimension"], dict[str, Vector]]:
+    """W^E⊤, W^V, and what each bias adds to the prediction."""
+    names = {name: f"weights/{name}" for name in ("embedding", "value", "prediction_bias", "value_bias")}
+    tensors = load_tensors(checkpoint, list(names.values())[:2], list(names.values())[2:])
+    if tensors[names["embedding"]].ndim == 3:
+        tensors = {name: seeds[0] for name, seeds in tensors.items()}
+    embedding = tensors[names["embedding"]]
+    value = one_layer(tensors[names["value"]], f"{checkpoint}, tensor {names['value']},", layer)
+    if embedding.ndim != 2 or value.shape != (embedding.shape[-1], embedding.shape[-1]):
+        raise InputError(
+            f"{checkpoint} has {names['embedding']} of shape {embedding.shape} and {names['value']} of {value.shape}: "
+            "they must be V × d and d × d; give a checkpoint that train wrote."
+        )
+    # This comes before any V × V matrix is formed.
+    if len(embedding) != vocabulary:
+        fits = "" if data.topic_words else f" ({fitting(len(embedding) - 1, data.topics, data.words)})"
+        raise InputError(
+            f"{checkpoint} has {len(embedding)} tokens, but its settings.toml asks for {vocabulary}: "
+            f"give a run folder whose files belong together{fits}."
+        )
+    biases = {name: tensors[names[name]].reshape(-1) for name in list(names)[2:] if names[name] in tensors}
+    if "value_bias" in biases:
+        biases["value_bias"] = embedding @ biases["value_bias"].reshape(-1, embedding.shape[1])[layer or 0]
+    return embedding, value, biases
+
+
+def differences(settings: Settings) -> tuple[str, ...]:
+    """In what the run differs from eq. 6 with uniform attention and squared loss."""
+    model, notes = settings.model, []
+    if settings.training.loss != "squared":
+        notes.append("trained with cross-entropy: optima and losses here are those of the squared loss")
+    if not model.uniform:
+        notes.append("attention is not frozen to uniform: losses here are those of uniform attention")
+    beyond = [name for name in ("residual", "layer_norm") if getattr(model, name)]
+    beyond += [name for name in model.extras if name not in beyond]
+    beyond += ["layers"] * (model.layers > 1)
+    if beyond:
+        notes.append(f"the model has more than eq. 6 ({', '.join(beyond)}): only W^E⊤W^V W^E is looked at")
+    return tuple(notes)
+
+
+def run_optimum(
+    settings: Settings, population: Moments, biases: dict[str, Vector], *, one_hot: bool
+) -> tuple[Matrix | None, tuple[str, ...]]:
+    """The W + b1⊤ that minimises the population's squared loss over what the run trains, with its L2; and notes.
+
+    With one-hot embeddings it is the ridge optimum at the run's λ. With the embedding alone and W^V = I it is the best
+    E ⪰ 0. Else it is the best of all matrices, which W^E⊤W^V W^E can be for d ≥ V; a trained bias adds nothing to
+    these. None, with the reason as a note, where it is not known.
+    """
+    model, training = settings.model, settings.training
+    # Of what the map is made of; keys and queries do not reach it.
+    reached = {"embedding", "value", "prediction_bias", "value_bias"}
+    l2 = reached & set(model.trained_parts) & set(training.l2_parts) if training.l2 else set[str]()
+    trained = any(model.part(name).train for name in biases)
+    frozen = sum((bias for name, bias in biases.items() if not model.part(name).train), np.zeros(population.vocabulary))
+    one_hot = one_hot and not model.embedding.train
+    identity = model.value.start == "identity" and not model.value.train and model.embedding.train
+    if model.masked_keys == "hidden":
+        return None, (HIDDEN_KEYS,)
+    if (one_hot and (l2 - {"value"} or (l2 and trained))) or (identity and l2):
+        return None, (L2_ELSEWHERE,)
+    notes: tuple[str, ...] = ()
+    if one_hot and not trained:
+        matrix = finite_optimum(population, training.l2 if l2 else 0.0, frozen) + frozen[:, None]
+    elif identity and not trained:
+        matrix = semidefinite_optimum(population, frozen).matrix + frozen[:, None]
+    else:
+        matrix, notes = finite_optimum(population), (L2_ON_FACTORS,) if l2 else ()
+    # Why the run may not be able to reach the optimum.
+    if 0 < model.dimension < population.vocabulary:
+        notes += (NOT_ALL_MATRICES.format("d is smaller than V"),)
+    if not model.value.train and (trained or not identity):
+        notes += (NOT_ALL_MATRICES.format("W^V is not trained"),)
+    return matrix, notes
