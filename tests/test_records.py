@@ -32,20 +32,12 @@ from topicscope import records, store
 from topicscope.commands.reproduce import reproduce
 from topicscope.errors import InputError, UnreadableError
 from topicscope.measure.run import read_run
-from topicscope.probing.folder import ProbeFolder
-from topicscope.probing.settings import ProbeRecord
-from topicscope.store import read_struct
+from topicscope.probing.folder import SETTINGS, ProbeFolder
 from topicscope.training.loop import train
 
 Reader = Callable[[Path], Any]
 
 VERSIONS = {"packages": {"torch": "2"}, "python": "3", "machine": "x", "seeds": [0], "threads": 1, "facts": {}}
-LANDSCAPE = {
-    "value": "block",
-    "setting": {"topics": 3, "per_document": 2, "words": 2, "mask": 0.1},
-    "optimum": {"alpha": 1.0, "beta": 2, "loss": 0.1, "loss_uniform": 0.2, "attained": True},
-    "theorem3": {"low": 0.1, "high": None},
-}
 
 
 def fitted(seed: int) -> dict[str, np.ndarray]:
@@ -74,43 +66,28 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "fits": [{"seed": 0, "tokenizer": "t", "tokenizer_name": "bert", "split": True}],
             "quality": {},
         },
-        "landscape/landscape.json": LANDSCAPE,
     }
     for name, content in contents.items():
         (out / name).parent.mkdir(exist_ok=True)
         (out / name).write_text(json.dumps(content))
     (out / "topics" / "topics.safetensors").write_bytes(save(fitted(0)))
-    np.savez(out / "landscape" / "landscape.npz", alpha=np.arange(3.0), loss=np.zeros((3, 3)))
     return out
 
 
-def beside(reader: Reader) -> Reader:
-    """A reader of a folder, for one of its files."""
-    return lambda path: reader(path.parent)
-
-
+FILES = {
+    "run": (records.VERSIONS, records.PASSAGES),
+    "claims": (records.CLAIMS, records.ARTICLES, records.REPRODUCE_SETTINGS),
+    "landscapes": (records.LANDSCAPES,),
+    "probe": (records.PROBE, SETTINGS, records.CORPORA, records.WORDS, records.TOPICS),
+    "sweep": (records.SWEEP,),
+}
+# What reads a folder, by one of the folder's files.
 READERS: dict[str, Reader] = {
-    "run/run.safetensors": beside(read_run),
-    "layers/run.safetensors": beside(read_run),
-    "run/versions.json": records.read_versions,
-    "run/passages.json": records.read_passages_file,
-    "claims/claims.json": records.read_claims,
-    "claims/article.json": records.read_articles,
-    "claims/settings.json": records.read_reproduce_settings,
-    "landscape/landscape.json": beside(records.read_landscape),
-    "landscape/landscape.npz": beside(records.read_landscape),
-    "landscapes/landscapes.json": beside(records.read_landscapes),
-    "landscapes/landscapes.npz": beside(records.read_landscapes),
-    "probe/probe.json": records.read_probe,
-    "probe/probe-settings.json": lambda path: read_struct(path, ProbeRecord, records.STUDY_LOST),
-    "probe/corpus.json": records.read_corpora,
-    "probe/words.json": records.read_word_maps,
-    "probe/topics.csv": records.read_topic_words,
-    "sweep/sweep.json": records.read_sweep,
+    "run/run.safetensors": read_run,
+    "layers/run.safetensors": read_run,
+    **{f"{folder}/{file.name}": file.read for folder, files in FILES.items() for file in files},
 }
 EACH = pytest.mark.parametrize("name", READERS)
-# Rows that grow are read as far as they are whole, so this reader raises nothing.
-RAISING = pytest.mark.parametrize("name", [name for name in READERS if not name.endswith(".jsonl")])
 
 
 def outcome(name: str, path: Path) -> Any:
@@ -118,7 +95,7 @@ def outcome(name: str, path: Path) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return READERS[name](path)
+            return READERS[name](path.parent)
         except InputError as error:
             sentence = str(error)
             assert "\n" not in sentence
@@ -155,13 +132,11 @@ def is_within(part: Any, whole: Any) -> bool:
 def test_a_file_as_it_should_be_is_read_whole(folder: Path, name: str) -> None:
     found = outcome(name, folder / name)
     assert not isinstance(found, InputError)
-    if name.endswith(".json") and not isinstance(found, tuple):
-        # Of landscapes, the grids are in the file beside it.
-        rows = [row for row, *_ in found] if "landscapes" in name else found
-        assert is_within(json.loads((folder / name).read_text()), msgspec.to_builtins(rows, enc_hook=str))
+    if name.endswith(".json"):
+        assert is_within(json.loads((folder / name).read_text()), msgspec.to_builtins(found))
 
 
-@RAISING
+@EACH
 def test_no_file_is_one_sentence_that_names_it(tmp_path: Path, name: str) -> None:
     error = outcome(name, tmp_path / "sub" / Path(name).name)
     assert isinstance(error, UnreadableError)
@@ -169,7 +144,7 @@ def test_no_file_is_one_sentence_that_names_it(tmp_path: Path, name: str) -> Non
     assert "cannot be read (No such file or directory): " in str(error)
 
 
-@RAISING
+@EACH
 def test_what_is_not_a_file_of_a_bearable_size_is_refused(tmp_path: Path, folder: Path, name: str) -> None:
     for other in (folder / name).parent.iterdir():
         if other.is_file():
@@ -224,7 +199,7 @@ TAKEN = {
 }
 
 
-@RAISING
+@EACH
 def test_strange_content_is_one_sentence(spoil: Any, name: str) -> None:
     refused = {
         strange: isinstance(outcome(name, spoil(name, content)), UnreadableError)
@@ -256,11 +231,10 @@ def test_json_with_any_other_value_is_read_or_one_sentence(folder: Path, data: s
 
 
 def check_another_value(folder: Path, data: st.DataObject) -> None:
-    name = data.draw(st.sampled_from([name for name in READERS if name.endswith((".json", ".jsonl"))]))
+    name = data.draw(st.sampled_from([name for name in READERS if name.endswith(".json")]))
     path = folder / name
     before = path.read_text()
-    lines = before.splitlines() if name.endswith(".jsonl") else [before]
-    content = json.loads(lines[0])
+    content = json.loads(before)
     place = data.draw(st.sampled_from(places(content)))
     plain = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
     value = data.draw(plain | st.lists(plain, max_size=2) | st.dictionaries(st.text(), plain, max_size=2))
@@ -274,7 +248,7 @@ def check_another_value(folder: Path, data: st.DataObject) -> None:
             del inside[place[-1]]
     else:
         content = value
-    path.write_text("\n".join([json.dumps(content), *lines[1:]]), encoding="utf-8", errors="replace")
+    path.write_text(json.dumps(content), encoding="utf-8", errors="replace")
     try:
         outcome(name, path)
     finally:
@@ -357,29 +331,14 @@ def test_numbers_that_numpy_does_not_have_are_refused(tmp_path: Path, kind: str)
     with pytest.raises(UnreadableError, match=rf'\("0/value" holds {kind} numbers\)'):
         store.read_tensors(path, "do")
     with pytest.raises(InputError):
-        store.load_tensors(path, ["0/value"])
+        store.load_array(path)
 
 
 def test_a_figure_is_a_name_inside_the_folder(spoil: Any, folder: Path) -> None:
     rows = json.loads((folder / "claims" / "claims.json").read_text())
     rows[0]["figure"] = "../../x"
     with pytest.raises(UnreadableError, match=r"figure"):
-        records.read_claims(spoil("claims/claims.json", json.dumps(rows).encode()))
-
-
-def test_arrays_that_unpack_to_too_much_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    np.savez_compressed(tmp_path / "a.npz", a=np.zeros(10_000))
-    assert store.read_arrays(tmp_path / "a.npz", ["a"], "do")["a"].shape == (10_000,)
-    monkeypatch.setattr(store, "MOST_TEXT", 50_000)
-    with pytest.raises(UnreadableError, match="unpacks to"):
-        store.read_arrays(tmp_path / "a.npz", ["a"], "do")
-
-
-def test_arrays_are_of_numbers_and_the_wanted_ones(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", a=np.array(["text"]))
-    for names, reason in ((["b"], "has no array b"), (["a"], '"a" holds <U4 values')):
-        with pytest.raises(UnreadableError, match=reason):
-            store.read_arrays(tmp_path / "a.npz", names, "do")
+        records.CLAIMS.read(spoil("claims/claims.json", json.dumps(rows).encode()).parent)
 
 
 def test_the_error_keeps_its_parts_on_the_way_from_a_worker() -> None:
@@ -419,8 +378,8 @@ def test_a_run_with_a_spoilt_file_goes_on_or_says_why_not(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("strange", SPOILT)
 def test_a_study_with_a_spoilt_file_goes_on_or_says_why_not(spoil: Any, folder: Path, strange: str) -> None:
-    study, settings = ProbeFolder(folder / "probe"), folder / "probe" / "probe-settings.json"
-    asked = read_struct(settings, ProbeRecord, records.STUDY_LOST)
+    study = ProbeFolder(folder / "probe")
+    asked = SETTINGS.read(folder / "probe")
     assert len(study.read(records.ProbeRow)) == 2
     assert len(study.read(records.WordMap)) == 1
     study.check(asked)
@@ -435,7 +394,7 @@ def test_a_study_with_a_spoilt_file_goes_on_or_says_why_not(spoil: Any, folder: 
 
 @pytest.mark.parametrize("strange", SPOILT)
 def test_claims_with_spoilt_settings_say_so(spoil: Any, folder: Path, strange: str) -> None:
-    assert records.read_reproduce_settings(folder / "claims" / "settings.json")
+    assert records.REPRODUCE_SETTINGS.read(folder / "claims")
     spoil("claims/settings.json", STRANGE[strange])
     with pytest.raises(InputError, match=r"settings\.json |holds claims of other settings"):
         reproduce(folder / "claims", only=("theorem2",))

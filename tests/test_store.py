@@ -12,17 +12,6 @@ from topicscope.errors import InputError
 from topicscope.store import LEFTOVER, alone_in, remove_leftovers, write_atomically
 from topicscope.training.loop import train
 
-WITHOUT_LOCKS = """
-import sys, warnings
-sys.modules["fcntl"] = None
-warnings.filterwarnings("ignore", "only soft file lock is available")
-from pathlib import Path
-import topicscope.commands.probe, topicscope.commands.reproduce, topicscope.training.folder
-from topicscope.store import alone_in
-with alone_in(Path(sys.argv[1]), otherwise="taken"), alone_in(Path(sys.argv[1])):
-    print("alone")
-"""
-
 HOLDS = """
 import sys, time
 from pathlib import Path
@@ -44,20 +33,9 @@ def test_another_process_keeps_a_folder_until_it_is_killed_and_leaves_no_file(tm
     finally:
         holder.kill()
         holder.communicate(timeout=60)
-    with alone_in(folder, otherwise="it is taken."):
+    # The controls: it is free afterwards, and another folder all the time.
+    with alone_in(folder, otherwise="it is taken."), alone_in(tmp_path, otherwise="it is taken."):
         assert list(folder.iterdir()) == []
-
-
-def test_a_folder_is_one_holders_at_a_time_and_free_afterwards(tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
-    with alone_in(tmp_path, otherwise="somebody is here"):
-        with pytest.raises(InputError, match=r"^it is taken\.$"), alone_in(tmp_path, otherwise="it is taken."):
-            pass
-        # The control: another folder is free.
-        with alone_in(tmp_path / "other", otherwise="it is taken."):
-            pass
-    with alone_in(tmp_path, otherwise="it is taken."):
-        pass
 
 
 def test_without_a_sentence_the_holder_of_a_folder_is_waited_for(tmp_path: Path) -> None:
@@ -79,11 +57,6 @@ def test_without_a_sentence_the_holder_of_a_folder_is_waited_for(tmp_path: Path)
     assert order == ["first", "second"]
 
 
-def test_the_package_is_imported_and_works_where_there_are_no_such_locks(tmp_path: Path) -> None:
-    said, errors = start_python("-c", WITHOUT_LOCKS, str(tmp_path)).communicate(timeout=300)
-    assert (said, errors) == ("alone\n", "")
-
-
 def test_a_file_that_cannot_be_written_leaves_the_old_one_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +67,14 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one_and_nothing_else(
 
     monkeypatch.setattr("topicscope.store.os.fsync", full)
     with pytest.raises(OSError, match=rf"no space left: '{tmp_path / 'file'}'"):
+        write_atomically(tmp_path / "file", "new")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("file", "old")]
+
+    def interrupted(handle: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("topicscope.store.os.fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
         write_atomically(tmp_path / "file", "new")
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("file", "old")]
     monkeypatch.undo()
@@ -138,16 +119,6 @@ def test_two_that_write_one_file_at_once_leave_it_whole(tmp_path: Path, monkeypa
     # Readable by whom the user lets read files.
     (tmp_path / "usual").touch()
     assert path.stat().st_mode == (tmp_path / "usual").stat().st_mode
-
-
-def test_a_writer_that_is_interrupted_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(handle: int) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("topicscope.store.os.fsync", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        write_atomically(tmp_path / "file", "content")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_a_killed_writer_left_is_removed_and_nothing_else(tmp_path: Path) -> None:

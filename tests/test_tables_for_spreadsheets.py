@@ -18,10 +18,10 @@ import topicscope
 from support.page_material import made_claim
 from topicscope.probing.folder import ProbeFolder
 from topicscope.probing.topics import read_pairs, word_topics
-from topicscope.records import TopicWord
+from topicscope.records import TOPICS, TopicWord
 from topicscope.reporting.figures import Panel, Series, curves, save_figure
 from topicscope.reporting.verdicts import table
-from topicscope.store import read_table, table_rows_of, table_text
+from topicscope.store import table_rows_of, table_text
 
 FORMULAS = ("=1+1", "+cmd", "-2+3", "@sum", "\tx", "\rx", "=HYPERLINK(1)", "'=1", "--x")
 NUMBERS = ("-1", "+2", "-0.5", "-1e-05", "1e300", "-inf", "nan")
@@ -74,7 +74,7 @@ def test_tables_of_claims_figures_probes_and_topics_are_escaped_on_disk(tmp_path
     folder = ProbeFolder(tmp_path)
     folder.add_topics([TopicWord(tokenizer="-x", length=20, fraction=0.1, topic="0", word="=1+1")])
     check_harmless((tmp_path / "topics.csv").read_text(), "=1+1", "-x")
-    assert read_table(tmp_path / "topics.csv", ["word"], "")[0]["word"] == "=1+1"
+    assert TOPICS.read(tmp_path)[0].word == "=1+1"
     # A topic model of somebody else's, with scikit-learn's attribute.
     model = SimpleNamespace(components_=np.array([[3.0, 2.0, 1.0]]))
     words: Any = ["=1+1", "-x", "frog"]

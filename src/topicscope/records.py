@@ -1,37 +1,32 @@
-"""The files that topicscope writes, and how they are read again: one reader for each, and what it must contain.
+"""What verbs return, and the files that topicscope writes: what is in each, as structs, and how it is read again.
 
-Each reader returns the file's content as plain rows and arrays, or raises an ``UnreadableError`` of one sentence. A
-``TypedDict`` declares the keys that the code relies on, with their types; older and newer versions may have other keys
-beside them. A caller that can go on without a file catches the error, which has the path and the reason.
+A ``File`` is read as structs, or refused in an ``UnreadableError`` of one sentence. Older and newer versions may have
+other keys beside those that are declared. A caller that can go on without a file catches the error.
 
-    run folder        settings.toml  run.safetensors (``measure.run``)  reference.json  versions.json
+    run folder        settings.toml  run.safetensors (``measure.run``)  versions.json
     run on text       passages/passages.json, beside these
-    reproduce         claims.json  article.json  settings.json  runs/…/run.safetensors  landscapes.json, .npz
+    reproduce         claims.json  article.json  settings.json  runs/…/run.safetensors  landscapes.json
     probe             probe.json  probe-settings.json  comparisons.json  corpus.json  words.json  topics.csv
                       topics-…/topics.json
-    sweep, landscape  sweep.json; landscape.json, .npz
+    sweep, landscape  sweep.json; landscapes.json
 """
 
 import dataclasses
+import importlib
 import json
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
 
 import numpy as np
 from msgspec import Meta, Struct, structs
 
-from topicscope.errors import UnreadableError, first_few
-from topicscope.store import (
-    flat_row,
-    frame_of,
-    read_arrays,
-    read_struct,
-    read_struct_table,
-    table_html,
-)
+from topicscope.errors import InputError, first_few
+from topicscope.store import read_struct, read_table, struct_text, table_text, write_atomically
 
+T = TypeVar("T")
 Number = float | None
 Count = Annotated[int, Meta(ge=0)]
 # The name of a file inside a folder, not a way out of it.
@@ -68,24 +63,79 @@ class Result:
 
 def plain(value: Any) -> Any:
     """Dataclasses and structs as dictionaries, without their arrays; paths as text."""
-    if dataclasses.is_dataclass(value):
-        names = [field.name for field in dataclasses.fields(value)]
-    elif isinstance(value, Struct):
-        names = list(value.__struct_fields__)
-    elif isinstance(value, Mapping):
+    if isinstance(value, Struct):
+        value = structs.asdict(value)
+    elif dataclasses.is_dataclass(value):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items() if not _is_array(item)}
-    elif isinstance(value, list | tuple):
+    if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    elif isinstance(value, np.generic):
+    if isinstance(value, np.generic):
         return value.item()
-    else:
-        return str(value) if isinstance(value, Path) else value
-    return {name: plain(item) for name in names if not _is_array(item := getattr(value, name))}
+    return str(value) if isinstance(value, Path) else value
 
 
 def _is_array(value: Any) -> bool:
     several = isinstance(value, Mapping) and bool(value)
     return isinstance(value, np.ndarray) or (several and all(isinstance(item, np.ndarray) for item in value.values()))
+
+
+def flat_row(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A row without nesting: ``norm.value``, and with several layers or heads ``norm.value.0``, ``norm.value.1``."""
+    flat: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, list):
+            value = value[0] if len(value) == 1 else {str(place): item for place, item in enumerate(value)}
+        flat |= flat_row(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return flat
+
+
+def frame_of(rows: Iterable[Mapping[str, Any]]) -> Any:
+    """Rows as a pandas DataFrame, if pandas is installed."""
+    try:
+        pandas = importlib.import_module("pandas")
+    except ImportError:
+        raise InputError("to_frame needs pandas: pip install pandas.") from None
+    return pandas.DataFrame(list(rows))
+
+
+def table_html(columns: Sequence[str], rows: Iterable[Sequence[Any]], caption: str) -> str:
+    """A table for a notebook, everything in it escaped; numbers have five digits."""
+
+    def line(tag: str, cells: Sequence[Any]) -> str:
+        texts = ("–" if cell is None else f"{cell:.5g}" if isinstance(cell, float) else str(cell) for cell in cells)
+        return "<tr>" + "".join(f'<{tag} style="text-align: left">{escape(text)}</{tag}>' for text in texts) + "</tr>"
+
+    body = "".join(line("td", row) for row in rows)
+    head = f"<caption>{escape(caption)}</caption><thead>{line('th', columns)}</thead>"
+    return f"<table>{head}<tbody>{body}</tbody></table>"
+
+
+@dataclass(frozen=True)
+class File(Generic[T]):
+    """One of our files: its name, what it holds, and what a user can do if it cannot be read."""
+
+    name: str
+    kind: Any
+    """T: the content of a .json file, or a list of the rows of a .csv file."""
+
+    remedy: str
+
+    def read(self, folder: Path) -> T:
+        """What the file in a folder holds."""
+        path = folder / self.name
+        if path.suffix == ".json":
+            return read_struct(path, self.kind, self.remedy)
+        [row] = get_args(self.kind)
+        return read_table(path, row, self.remedy)
+
+    def write(self, folder: Path, content: T) -> None:
+        """Write the file into a folder."""
+        rows: Any = content
+        is_json = self.name.endswith(".json")
+        text = struct_text(content) if is_json else table_text([structs.asdict(row) for row in rows])
+        write_atomically(folder / self.name, text)
 
 
 # A comparison whose p is below this is distinguished from chance.
@@ -302,28 +352,6 @@ class ProbeRow(Struct, frozen=True, kw_only=True):
         for name in ("attention_by_layer_head", "sink"):
             if len({len(layer) for layer in getattr(self, name) or ()}) > 1:
                 raise ValueError(f"{name} does not have the same number of heads in each layer")
-
-
-class HeadRow(Struct, frozen=True, kw_only=True):
-    """A row of heads.csv: one head at one threshold and assignment; heads do not depend on the embedding."""
-
-    model: str
-    revision: str | None
-    fraction: Number
-    assignment: str
-    layer: Count
-    head: Count
-    ratio: Number
-    low: Number
-    high: Number
-    p: Number
-    p_single: Number
-    q: Number
-    distance_matched_ratio: Number
-    distance_matched_low: Number
-    distance_matched_high: Number
-    sink: Number
-    examples: str
 
 
 class TopicWord(Struct, frozen=True, kw_only=True):
@@ -601,20 +629,10 @@ class PassagesFile(Struct, frozen=True, kw_only=True):
         return [f"{self.source}: {sentence}." for sentence in self.problems.sentences()]
 
 
-# Of a run, and the passages.json beside passages of a corpus.
 TRAIN_AGAIN = "remove it, and train with --resume to have it written again"
-UNKNOWN = "remove it to go on without knowing what the run was begun with"
-
-
-def read_versions(path: Path) -> Versions:
-    """A run's versions.json."""
-    versions: Versions = read_struct(path, Versions, UNKNOWN)
-    return versions
-
-
 READ_AGAIN = "remove its folder, to have the corpus read again"
-read_passages_file = partial(read_struct, kind=PassagesFile, remedy=READ_AGAIN)
-read_several_token_words = partial(read_struct, kind=list[tuple[str, list[Count]]], remedy=READ_AGAIN)
+VERSIONS = File[Versions]("versions.json", Versions, "remove it to go on without knowing what the run was begun with")
+PASSAGES = File[PassagesFile]("passages.json", PassagesFile, READ_AGAIN)
 
 
 # A claim as claims.json has it: what a paper says, and what was measured.
@@ -753,31 +771,7 @@ class ArticleRecord(Struct, frozen=True, kw_only=True):
     """By a figure's name."""
 
 
-AGAIN = "run topicscope reproduce again with the same --out to have it written again"
-
-
-CLAIMS_LOST = "remove it if the claims there may be lost, or give another --out"
-
-
-def read_claims(path: Path) -> list[ClaimRecord]:
-    """A claims.json."""
-    claims: list[ClaimRecord] = read_struct(path, list[ClaimRecord], AGAIN)
-    return claims
-
-
-def read_articles(path: Path) -> list[ArticleRecord]:
-    """The article.json beside it."""
-    articles: list[ArticleRecord] = read_struct(path, list[ArticleRecord], AGAIN)
-    return articles
-
-
-def read_reproduce_settings(path: Path) -> ReproduceSettings:
-    """The settings.json beside it."""
-    settings: ReproduceSettings = read_struct(path, ReproduceSettings, CLAIMS_LOST)
-    return settings
-
-
-# Landscapes, of ``landscape`` (one) and ``reproduce`` (many).
+# A landscape, of ``landscape`` (one) and ``reproduce`` (many).
 
 
 class LandscapeRecord(Struct, frozen=True, kw_only=True):
@@ -797,63 +791,26 @@ class LandscapeRecord(Struct, frozen=True, kw_only=True):
     low: Number = None
     high: Number = None
     limit: Number = None
+    weights: list[float]
+    """The values of α and of β on the grid."""
+
+    grid: list[list[float]]
+    """The loss, a row per α and a column per β."""
+
+    def __post_init__(self) -> None:
+        if {len(self.grid), *map(len, self.grid)} != {len(self.weights)}:
+            raise ValueError("the grid does not have a loss for each pair of weights")
 
 
-class _LandscapeSetting(Struct, frozen=True):
-    topics: Count
-    per_document: Count
-    words: Count
-
-
-class _LandscapeOptimum(Struct, frozen=True):
-    alpha: float
-    beta: float
-    loss: float
-    loss_uniform: float
-    attained: bool
-
-
-class _LandscapeBounds(Struct, frozen=True):
-    low: Number = None
-    high: Number = None
-    limit: Number = None
-
-
-class _LandscapeFile(Struct, frozen=True):
-    """What is shown of the numbers that ``landscape`` writes."""
-
-    value: str
-    setting: _LandscapeSetting
-    optimum: _LandscapeOptimum
-    theorem3: _LandscapeBounds
-
-
-# With its values of α and β, and the loss at each pair of them.
-LandscapeGrid = tuple[LandscapeRecord, np.ndarray, np.ndarray]
-
-
-def read_landscape(folder: Path) -> LandscapeGrid:
-    """A landscape.json, and the grid of the landscape.npz beside it."""
-    remedy = "run topicscope landscape again into another folder"
-    path = folder / "landscape.npz"
-    file = read_struct(folder / "landscape.json", _LandscapeFile, remedy)
-    arrays = read_arrays(path, ("alpha", "loss"), remedy)
-    weights, loss = arrays["alpha"], arrays["loss"]
-    if weights.ndim != 1 or loss.shape != 2 * weights.shape:
-        raise UnreadableError(path, f'"loss" has the shape {loss.shape}', remedy)
-    numbers = structs.asdict(file.setting) | structs.asdict(file.theorem3) | structs.asdict(file.optimum)
-    return LandscapeRecord(value=file.value, uniform=numbers.pop("loss_uniform"), **numbers), weights, loss
-
-
-def read_landscapes(folder: Path) -> list[LandscapeGrid]:
-    """A landscapes.json, and each one's grid in the landscapes.npz beside it."""
-    path = folder / "landscapes.npz"
-    about = read_struct(folder / "landscapes.json", list[LandscapeRecord], AGAIN)
-    arrays = read_arrays(path, ("weights", "loss"), AGAIN)
-    weights, loss = arrays["weights"], arrays["loss"]
-    if weights.ndim != 2 or len(weights) != len(about) or loss.shape != (*weights.shape, weights.shape[1]):
-        raise UnreadableError(path, f'"loss" has the shape {loss.shape}', AGAIN)
-    return list(zip(about, weights, loss, strict=True))
+AGAIN = "run topicscope reproduce again with the same --out to have it written again"
+CLAIMS = File[list[ClaimRecord]]("claims.json", list[ClaimRecord], AGAIN)
+ARTICLES = File[list[ArticleRecord]]("article.json", list[ArticleRecord], AGAIN)
+REPRODUCE_SETTINGS = File[ReproduceSettings](
+    "settings.json", ReproduceSettings, "remove it if the claims there may be lost, or give another --out"
+)
+LANDSCAPES = File[list[LandscapeRecord]](
+    "landscapes.json", list[LandscapeRecord], "run the same command again into another folder"
+)
 
 
 # Files of the probe.
@@ -862,37 +819,13 @@ def read_landscapes(folder: Path) -> list[LandscapeGrid]:
 # Arrays of a fit: each word's number (``text.words``), P(word | topic), and how often each word occurs.
 FITTED = {"tokens": "int32", "topic_word": "float32", "counts": "int64"}
 PROBE_AGAIN = "run topicscope probe again with the same --out to have it written again"
-STUDY_LOST = "give another --out, or remove the folder if its study may be lost"
 
 
-def read_probe(path: Path) -> list[ProbeRow]:
-    """Rows of a probe.json."""
-    rows: list[ProbeRow] = read_struct(path, list[ProbeRow], PROBE_AGAIN)
-    return rows
-
-
-def read_paired(path: Path) -> list[PairedRow]:
-    """Rows of a comparisons.json."""
-    rows: list[PairedRow] = read_struct(path, list[PairedRow], PROBE_AGAIN)
-    return rows
-
-
-def read_corpora(path: Path) -> list[CorpusRow]:
-    """Rows of a corpus.json."""
-    rows: list[CorpusRow] = read_struct(path, list[CorpusRow], PROBE_AGAIN)
-    return rows
-
-
-def read_word_maps(path: Path) -> list[WordMap]:
-    """Rows of a words.json."""
-    rows: list[WordMap] = read_struct(path, list[WordMap], PROBE_AGAIN)
-    return rows
-
-
-def read_topic_words(path: Path) -> list[TopicWord]:
-    """Rows of a topics.csv, one per word of a topic."""
-    rows: list[TopicWord] = read_struct_table(path, TopicWord, PROBE_AGAIN)
-    return rows
+PROBE = File[list[ProbeRow]]("probe.json", list[ProbeRow], PROBE_AGAIN)
+COMPARISONS = File[list[PairedRow]]("comparisons.json", list[PairedRow], PROBE_AGAIN)
+CORPORA = File[list[CorpusRow]]("corpus.json", list[CorpusRow], PROBE_AGAIN)
+WORDS = File[list[WordMap]]("words.json", list[WordMap], PROBE_AGAIN)
+TOPICS = File[list[TopicWord]]("topics.csv", list[TopicWord], PROBE_AGAIN)
 
 
 # What ``sweep`` writes.
@@ -928,9 +861,8 @@ def sweep_table(rows: Sequence[SweepRow]) -> list[dict[str, Any]]:
     ]
 
 
-SWEEP_AGAIN = "run topicscope sweep again with --resume and the same --out to have it written again"
-
-
-def read_sweep(path: Path) -> list[SweepRow]:
-    """A sweep.json."""
-    return read_struct(path, list[SweepRow], SWEEP_AGAIN)
+SWEEP = File[list[SweepRow]](
+    "sweep.json",
+    list[SweepRow],
+    "run topicscope sweep again with --resume and the same --out to have it written again",
+)

@@ -8,7 +8,7 @@ whatever the bytes are. ``records`` says what is in each file of ours.
 import contextlib
 import csv
 import errno
-import importlib
+import fcntl
 import io
 import os
 import re
@@ -17,22 +17,18 @@ import shutil
 import stat
 import time
 import tomllib
-import zipfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from html import escape
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, TypeVar, overload
+from typing import IO, Any
 
 import msgspec
 import numpy as np
-from filelock import lock_descriptor
 from jaxtyping import Float
 from safetensors import safe_open
 
 from topicscope.errors import InputError, UnreadableError, is_out_of_memory
 
 Row = dict[str, Any]
-T = TypeVar("T")
 
 # The names of files while they are being written.
 LEFTOVER = re.compile(r"\..+\.[0-9a-f]{12}\.tmp")
@@ -94,20 +90,17 @@ def alone_in(folder: Path, *, otherwise: str | None = None) -> Iterator[None]:
     """Make a folder if needed, and keep other processes that ask for the same out of it.
 
     otherwise: what an ``InputError`` says if another process has the folder; without it, wait for that process.
-    The lock is on the folder itself, needs no file, and ends with the process, in whatever way that ends. Windows and
-    some disks have no such locks: there nobody is kept out.
+    The lock is on the folder itself, needs no file, and ends with the process, in whatever way that ends. Some disks
+    have no locks: there nobody is kept out.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    if os.name == "nt":
-        yield
-        return
     handle = os.open(folder, os.O_RDONLY)
     try:
-        alone = True
         with contextlib.suppress(OSError):
-            alone = lock_descriptor(handle, blocking=otherwise is None)
-        if not alone:
-            raise InputError(otherwise)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | (fcntl.LOCK_NB if otherwise else 0))
+            except BlockingIOError:
+                raise InputError(otherwise) from None
         yield
     finally:
         os.close(handle)
@@ -121,7 +114,7 @@ def as_before_if_refused(
 
     So the corrected command can use the same folder. Nothing is removed if something is worth keeping (``unless``).
     """
-    new = [each for each in (folder, *folder.parents) if not each.exists()]
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
     with locked:
         before = set(folder.iterdir())
         try:
@@ -135,37 +128,6 @@ def as_before_if_refused(
                     for path in new:
                         path.rmdir()
             raise
-
-
-def frame_of(rows: Iterable[Row]) -> Any:
-    """Rows as a pandas DataFrame, if pandas is installed."""
-    try:
-        pandas = importlib.import_module("pandas")
-    except ImportError:
-        raise InputError("to_frame needs pandas: pip install pandas.") from None
-    return pandas.DataFrame(list(rows))
-
-
-def flat_row(row: Row, prefix: str = "") -> Row:
-    """A row without nesting: ``norm.value``, and with several layers or heads ``norm.value.0``, ``norm.value.1``."""
-    found: Row = {}
-    for name, value in row.items():
-        if isinstance(value, list):
-            value = value[0] if len(value) == 1 else {str(place): each for place, each in enumerate(value)}
-        found |= flat_row(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
-    return found
-
-
-def table_html(columns: Sequence[str], rows: Iterable[Sequence[Any]], caption: str) -> str:
-    """A table for a notebook, everything in it escaped; numbers have five digits."""
-
-    def line(tag: str, cells: Sequence[Any]) -> str:
-        texts = ("–" if cell is None else f"{cell:.5g}" if isinstance(cell, float) else str(cell) for cell in cells)
-        return "<tr>" + "".join(f'<{tag} style="text-align: left">{escape(text)}</{tag}>' for text in texts) + "</tr>"
-
-    body = "".join(line("td", row) for row in rows)
-    head = f"<caption>{escape(caption)}</caption><thead>{line('th', columns)}</thead>"
-    return f"<table>{head}<tbody>{body}</tbody></table>"
 
 
 # Text and tables. ``remedy`` ends the error's sentence: it says what the user can do.
@@ -186,40 +148,15 @@ def read_text(path: Path, remedy: str) -> str:
         raise UnreadableError(path, "it is not UTF-8 text", remedy) from None
 
 
-def read_json(path: Path, schema: Any, remedy: str) -> Any:
-    """A JSON file's content, of the shape that ``schema`` (a type, for msgspec) declares; keys beyond it are kept."""
-    return checked_json(read_file(path, remedy), schema, path, remedy)
-
-
-@overload
-def read_struct(path: Path, kind: type[T], remedy: str) -> T: ...
-@overload
-def read_struct(path: Path, kind: Any, remedy: str) -> Any: ...
 def read_struct(path: Path, kind: Any, remedy: str) -> Any:
     """A JSON file's content as structs (of msgspec); keys that they do not declare are left out."""
     with _refused_in_a_sentence(path, remedy):
         return msgspec.json.decode(read_file(path, remedy), type=kind)
 
 
-def struct_text(value: Any, *, indent: int = 1) -> bytes:
+def struct_text(value: Any) -> bytes:
     """Structs, or lists of them, as a JSON file; a number that is not finite becomes null."""
-    encoded = msgspec.json.encode(value)
-    return (msgspec.json.format(encoded, indent=indent) if indent else encoded) + b"\n"
-
-
-def checked_json(content: bytes, schema: Any, path: object, remedy: str) -> Any:
-    """The same from bytes; ``path`` is where they come from."""
-    with _refused_in_a_sentence(path, remedy):
-        found = msgspec.json.decode(content)
-    checked(found, schema, path, remedy)
-    _check_depth_and_size(found, path, remedy)
-    return found
-
-
-def checked(found: Any, schema: Any, path: object, remedy: str) -> None:
-    """Refuse what does not have ``schema``'s shape; it is kept as it was read, since converting drops other keys."""
-    with _refused_in_a_sentence(path, remedy):
-        msgspec.convert(found, schema)
+    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
 
 
 @contextlib.contextmanager
@@ -232,21 +169,13 @@ def _refused_in_a_sentence(path: object, remedy: str) -> Iterator[None]:
         raise UnreadableError(path, "it is nested too deeply", remedy) from None
 
 
-def read_json_lines(path: Path, schema: Any, remedy: str) -> list[Row]:
-    """Rows of a file that grows, one JSON object per line, up to the first that was cut short or damaged."""
-    rows = []
-    lines = read_file(path, remedy).splitlines() if path.exists() else []
-    with contextlib.suppress(UnreadableError):
-        for line in lines:
-            rows.append(checked_json(line, schema, path, remedy))
-    return rows
-
-
-def read_toml(path: Path, remedy: str) -> Row:
+def read_toml(path: Path, remedy: str) -> dict[str, Any]:
     """A TOML file's content."""
     text = read_text(path, remedy)
     try:
-        found = tomllib.loads(text)
+        content = tomllib.loads(text)
+        if not _bearable(content):
+            raise ValueError
     except tomllib.TOMLDecodeError as error:
         # tomllib names the line, except for what is missing at the end.
         last = len(text.rstrip().splitlines())
@@ -255,11 +184,18 @@ def read_toml(path: Path, remedy: str) -> Row:
     except (RecursionError, ValueError):
         # The other ValueErrors are numbers of more digits than Python converts.
         raise UnreadableError(path, "it is nested too deeply, or has a number that is too large", remedy) from None
-    _check_depth_and_size(found, path, remedy)
-    return found
+    return content
 
 
-def table_text(rows: Sequence[Row]) -> str:
+def _bearable(value: Any, levels: int = MOST_LEVELS) -> bool:
+    """Whether it has few levels, and no whole number beyond 64 bits: they would cause a traceback far from here."""
+    if isinstance(value, dict | list):
+        inside = value.values() if isinstance(value, dict) else value
+        return levels > 0 and all(_bearable(item, levels - 1) for item in inside)
+    return not isinstance(value, int) or abs(value) < 2**63
+
+
+def table_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows as CSV, with all rows' columns; text that a spreadsheet would take for a formula is escaped."""
     names = dict.fromkeys(name for row in rows for name in row)
     lines = []
@@ -281,9 +217,9 @@ def _escaped(cell: str) -> str:
     return cell
 
 
-def table_rows_of(text: str, *, strict: bool = False) -> list[dict[str, str]]:
+def table_rows_of(text: str) -> list[dict[str, str]]:
     """Rows of a CSV, as they were before escaping."""
-    rows = csv.DictReader(io.StringIO(text, newline=""), strict=strict)
+    rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     return [{_plain_cell(name): _plain_cell(cell) for name, cell in row.items()} for row in rows]
 
 
@@ -291,46 +227,22 @@ def _plain_cell(cell: Any) -> Any:
     return cell[1:] if isinstance(cell, str) and cell.startswith("'") and FORMULA.match(cell) else cell
 
 
-def read_table(path: Path, columns: Collection[str], remedy: str) -> list[dict[str, str]]:
-    """Rows of a CSV file that has these columns, and maybe others; each row is whole."""
+def read_table(path: Path, kind: Any, remedy: str) -> Any:
+    """Rows of a CSV file as structs of this kind; an empty cell is a field's default."""
+    text = read_text(path, remedy)
     try:
-        text = read_text(path, remedy)
-        names = [*map(_plain_cell, next(csv.reader(io.StringIO(text, newline=""), strict=True), ()))]
-        rows = table_rows_of(text, strict=True)
+        rows = table_rows_of(text)
     except csv.Error as error:
         raise UnreadableError(path, first_line(error), remedy) from None
-    if missing := [name for name in columns if name not in names]:
-        raise UnreadableError(path, f"it has no column {missing[0]}", remedy)
+    required = [field.name for field in msgspec.structs.fields(kind) if field.required]
+    if missing := [name for name in required if not rows or name not in rows[0]]:
+        raise UnreadableError(path, f"it has no column {missing[0]}, or no row", remedy)
     for number, row in enumerate(rows, start=1):
         if None in row or None in row.values():
             raise UnreadableError(path, f"row {number} does not have one cell per column", remedy)
-    return rows
-
-
-def read_struct_table(path: Path, kind: Any, remedy: str) -> Any:
-    """Rows of a CSV file as structs of this kind; an empty cell is a field's default."""
-    required = [field.name for field in msgspec.structs.fields(kind) if field.required]
-    rows = read_table(path, required, remedy)
     with _refused_in_a_sentence(path, remedy):
         full = [{name: cell for name, cell in row.items() if cell} for row in rows]
         return msgspec.convert(full, list[kind], strict=False)
-
-
-def _check_depth_and_size(value: Any, path: object, remedy: str) -> None:
-    """Refuse what would cause a traceback far from here: thousands of levels, whole numbers beyond 64 bits."""
-    level = [value]
-    for _ in range(MOST_LEVELS):
-        if any(type(each) is int and not -(2**63) <= each < 2**63 for each in level):
-            raise UnreadableError(path, "it has a number that is too large", remedy)
-        level = [
-            inner
-            for each in level
-            if isinstance(each, dict | list)
-            for inner in (each.values() if isinstance(each, dict) else each)
-        ]
-        if not level:
-            return
-    raise UnreadableError(path, "it is nested too deeply", remedy)
 
 
 @contextlib.contextmanager
@@ -338,7 +250,7 @@ def _opened(path: Path, remedy: str, most: int) -> Iterator[IO[bytes]]:
     """Open a regular file: reading a pipe or a device might never end."""
     try:
         # Without this flag, opening a pipe waits for somebody who writes to it.
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except (OSError, ValueError) as error:
         raise UnreadableError(path, first_line(error), remedy) from None
     try:
@@ -373,24 +285,6 @@ def read_tensors(path: Path, remedy: str, prefix: str = "") -> dict[str, np.ndar
         return {name.removeprefix(prefix): file.get_tensor(name) for name in names}
 
 
-def read_arrays(path: Path, names: Collection[str], remedy: str) -> dict[str, np.ndarray]:
-    """Arrays of numbers with these names, of an .npz file."""
-    with _read_by_others(path, remedy):
-        with zipfile.ZipFile(path) as archive:
-            unpacked = sum(each.file_size for each in archive.infolist())
-        if unpacked > MOST_TEXT:
-            raise UnreadableError(
-                path, f"it unpacks to {unpacked:,} bytes, of which at most {MOST_TEXT:,} are read", remedy
-            )
-        with np.load(path, allow_pickle=False) as arrays:
-            if missing := [name for name in names if name not in arrays]:
-                raise UnreadableError(path, f"it has no array {missing[0]}", remedy)
-            found = {name: arrays[name] for name in names}
-    if other := [name for name, array in found.items() if array.dtype.kind not in "fiu"]:
-        raise UnreadableError(path, f'"{other[0]}" holds {found[other[0]].dtype} values', remedy)
-    return found
-
-
 @contextlib.contextmanager
 def _read_by_others(path: Path, remedy: str) -> Iterator[None]:
     """Turn whatever a library raises on damaged bytes into one sentence."""
@@ -414,30 +308,29 @@ def checkpoint_steps(folder: Path) -> list[int]:
     return sorted(int(match[1]) for match in found if match)
 
 
-def load_npy(path: Path) -> Float[np.ndarray, "..."]:
-    """An array of numbers, as float64."""
-    with _read_by_others(path, "give a .npy file of numbers"), path.open("rb") as file:
-        return _numbers(np.load(file, allow_pickle=False), str(path))
+def load_array(
+    path: Path, *names: str, alone: bool = True, remedy: str = "say which one with --tensor"
+) -> Float[np.ndarray, "..."]:
+    """An array of numbers, as float64: that of a .npy file, or a tensor of a .safetensors file.
 
-
-def load_tensors(path: Path, wanted: Collection[str] = (), optional: Collection[str] = ()) -> dict[str, np.ndarray]:
-    """The wanted tensors, which must all be there, and the optional ones that are there, in float64."""
-    remedy = "give a .safetensors file of float16, 32 or 64 numbers"
-    with _read_by_others(path, remedy), safe_open(path, framework="numpy") as file:
-        names = set(file.keys())
-        if missing := [name for name in wanted if name not in names]:
-            raise InputError(f"{path} has no tensor {missing[0]}: it has {_listed(names)}; give one of these.")
-        chosen = [*wanted, *(name for name in optional if name in names)]
-        return {name: _numbers(file.get_tensor(name), f"{path}, tensor {name},") for name in chosen}
-
-
-def only_tensor(path: Path, remedy: str = "say which one with --tensor") -> str:
-    """The name of the file's tensor, if it has just one."""
-    with _read_by_others(path, "give a .safetensors file"), safe_open(path, framework="numpy") as file:
-        names = set(file.keys())
-    if len(names) != 1:
-        raise InputError(f"{path} has {len(names)} tensors ({_listed(names)}): {remedy}.")
-    return names.pop()
+    The tensor is the first of these names that the file has, or if ``alone`` its only one; ``remedy`` says how to name
+    another.
+    """
+    if path.suffix == ".npy":
+        with _read_by_others(path, "give a .npy file of numbers"), path.open("rb") as opened:
+            return checked_numbers(np.load(opened, allow_pickle=False), str(path))
+    if path.suffix != ".safetensors":
+        raise InputError(f"{path} is not allowed: give a .npy or .safetensors file.")
+    with (
+        _read_by_others(path, "give a .safetensors file of float16, 32 or 64 numbers"),
+        safe_open(path, framework="numpy") as file,
+    ):
+        there = sorted(file.keys())
+        chosen = [name for name in names if name in there] or (there if alone and len(there) == 1 else [])
+        if not chosen:
+            listed = ", ".join(there[:12]) + (", …" if len(there) > 12 else "")
+            raise InputError(f"{path} has {len(there)} tensors ({listed}): {remedy}.")
+        return checked_numbers(file.get_tensor(chosen[0]), f"{path}, tensor {chosen[0]},")
 
 
 def one_layer(array: Float[np.ndarray, "..."], name: str, layer: int | None) -> Float[np.ndarray, "row column"]:
@@ -463,7 +356,8 @@ def first_line(error: Exception) -> str:
     return said.splitlines()[0] if said else type(error).__name__
 
 
-def _numbers(array: np.ndarray, name: str) -> Float[np.ndarray, "..."]:
+def checked_numbers(array: np.ndarray, name: str) -> Float[np.ndarray, "..."]:
+    """The array as float64; refuse what no matrix of a model or a theorem has."""
     if array.dtype.kind not in "fiu":
         raise InputError(f"{name} holds {array.dtype} values: give real numbers.")
     array = array.astype(np.float64)
@@ -472,8 +366,3 @@ def _numbers(array: np.ndarray, name: str) -> Float[np.ndarray, "..."]:
     if array.size and np.abs(array).max() > LARGEST:
         raise InputError(f"{name} holds numbers beyond {LARGEST:g}, whose products may overflow: give smaller ones.")
     return array
-
-
-def _listed(names: Collection[str]) -> str:
-    first = sorted(names)[:12]
-    return ", ".join(first) + (", …" if len(names) > len(first) else "")

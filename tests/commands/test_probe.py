@@ -25,7 +25,7 @@ from topicscope.errors import InputError
 from topicscope.probing import study
 from topicscope.probing.models import Outputs
 from topicscope.probing.settings import CorpusSettings, Machine, MeasureSettings, ProbeSettings, TopicOptions
-from topicscope.records import Comparison, ProbeRow, read_paired, read_probe
+from topicscope.records import COMPARISONS, PROBE, Comparison, ProbeRow
 from topicscope.text import hub
 
 WITHOUT_FIGURES = pytest.mark.usefixtures("without_figures")
@@ -159,7 +159,7 @@ def test_revisions_of_one_model_stay_in_the_order_given(
         assert revisions(found) == revisions(rows(out)) == given
     assert found[0]["cosine"]["same"] != found[-1]["cosine"]["same"]
     # The first checkpoint is the one that is compared, if none is named.
-    compared = Probed(read_probe(out / "probe.json"), [], [], out).compare("someone/bert step1")
+    compared = Probed(PROBE.read(out), [], [], out).compare("someone/bert step1")
     assert {(row.model, row.against) for row in compared} == {("someone/bert step300", "someone/bert step1")}
 
 
@@ -353,7 +353,7 @@ def test_from_python_options_are_keywords_and_the_answer_is_an_object(finished: 
     turned = found.compare(models[1])
     assert turned[0].difference == pytest.approx(-(found.comparisons[0].difference or 0))
     assert (len(turned), turned[0].p) == (len(found.comparisons), found.comparisons[0].p)
-    assert found.comparisons[0] in read_paired(finished / "comparisons.json")
+    assert found.comparisons[0] in COMPARISONS.read(finished)
     with pytest.raises(InputError, match=r"other was not probed into .*: name one of .*bert, random:.*bert, or probe"):
         found.compare("other")
     # Without thousands of numbers.

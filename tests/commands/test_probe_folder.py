@@ -23,7 +23,7 @@ from topicscope.probing.settings import ProbeRecord
 from topicscope.probing.statistics.resampling import Comparable
 from topicscope.probing.study import fitted_on
 from topicscope.probing.topics import FittedTopics
-from topicscope.records import PairedRow, PassagesFile, ProbeRow, ReadingProblems, TopicFit, read_probe
+from topicscope.records import PROBE, PairedRow, PassagesFile, ProbeRow, ReadingProblems, TopicFit
 from topicscope.text.corpora import open_corpus
 from topicscope.text.tokens import Passages
 
@@ -77,7 +77,7 @@ def test_rows_of_one_model_stand_together_by_threshold_and_an_unreadable_file_is
     for spoilt in ("[{", "1", "[1]", '[{"model": "a", "words": -1}]'):
         (tmp_path / "probe.json").write_text(spoilt)
         folder.add(ProbeRow, probe_rows("c", 0.1))
-        assert [row.model for row in read_probe(tmp_path / "probe.json")] == ["c"]
+        assert [row.model for row in PROBE.read(tmp_path)] == ["c"]
         assert (tmp_path / "probe.json.damaged").read_text() == spoilt
 
 

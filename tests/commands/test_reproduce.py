@@ -20,7 +20,7 @@ from topicscope.commands.reproduce import Reproduction, list_claims, main, repro
 from topicscope.errors import InputError
 from topicscope.papers.needs import Preset
 from topicscope.papers.reproduction import Progress
-from topicscope.records import ClaimRecord, read_articles
+from topicscope.records import ARTICLES, ClaimRecord
 from topicscope.training import batches, record
 
 VERDICTS = {
@@ -86,7 +86,7 @@ def test_everything_is_measured_and_written(tmp_path: Path) -> None:
 
 def test_findings_have_this_runs_numbers_and_those_of_claims_not_run_are_left_out(tmp_path: Path) -> None:
     run(tmp_path / "out")
-    (article,) = read_articles(tmp_path / "out" / "article.json")
+    (article,) = ARTICLES.read(tmp_path / "out")
     (finding,) = article.findings
     assert finding.confirmed
     assert finding.sentence == "They are 1.010 [0.985, 1.035] and 25.2 % [24.6, 25.9 %], with a note."

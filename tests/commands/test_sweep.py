@@ -17,9 +17,9 @@ from topicscope.commands.sweep import Group, SweepResult, sweep, sweep_figure, t
 from topicscope.errors import InputError
 from topicscope.measure.run import read_run
 from topicscope.measure.uncertainty import student_interval
-from topicscope.records import read_sweep, sweep_table
+from topicscope.records import SWEEP, sweep_table
 from topicscope.settings.sweep import Sweep
-from topicscope.store import read_table
+from topicscope.store import table_rows_of
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +46,8 @@ def test_the_table_has_a_row_a_run_and_measures_are_those_of_the_run_folders(who
     assert list(cells[0])[:3] == ["training.learning_rate", "data.length", "seed"]
     assert [row["data.length"] for row in cells[::3]] == ["[4, 9]", "[5, 9]"] * 2
     assert [row["seed"] for row in cells] == [0, 3, 4] * 4
-    assert read_sweep(whole.out / "sweep.json") == whole.rows
-    assert [row["loss"] for row in read_table(whole.out / "sweep.csv", ("seed",), "")] == [
+    assert SWEEP.read(whole.out) == whole.rows
+    assert [row["loss"] for row in table_rows_of((whole.out / "sweep.csv").read_text())] == [
         str(row["loss"]) for row in cells
     ]
     assert [path.name for path in whole.figures] == ["sweep.png", "sweep.svg", "sweep.csv"]
@@ -251,5 +251,5 @@ def test_a_killed_sweep_ends_with_the_table_of_one_that_was_not(tmp_path: Path, 
     while main(["sweep", str(path), "--out", str(out), "--quiet", "--resume", "--workers", "1"]) != 0:
         assert time.monotonic() < end
         time.sleep(1)
-    killed, not_killed = (sweep_table(read_sweep(folder / "sweep.json")) for folder in (out, tmp_path / "whole"))
+    killed, not_killed = (sweep_table(SWEEP.read(folder)) for folder in (out, tmp_path / "whole"))
     assert [row | {"train_seconds": 0} for row in killed] == [row | {"train_seconds": 0} for row in not_killed]

@@ -9,10 +9,9 @@ import pytest
 
 from support.page_material import NASTY, write_article, write_claims, write_records
 from topicscope.papers.paper import article, paper
-from topicscope.records import ClaimRecord
+from topicscope.records import ARTICLES, ClaimRecord
 from topicscope.reporting.page import page_of
 from topicscope.reporting.page.sections import section_of
-from topicscope.store import struct_text
 
 # Words of the article alone, so that it can be read in ten minutes: text, statements of its claims, and headings.
 MOST_WORDS = 2_500
@@ -93,7 +92,7 @@ def test_sources_are_linked_to_sections_of_the_paper() -> None:
 def test_words_alone_explain_runs_and_make_no_list_of_claims(tmp_path: Path) -> None:
     folder = write_article(tmp_path / "results")
     (folder / "claims.json").unlink()
-    (folder / "article.json").write_bytes(struct_text([article(paper(), [])]))
+    ARTICLES.write(folder, [article(paper(), [])])
     page = page_of([folder]).html
     assert page.index('id="sandbox"') < page.index('id="stages"') < page.index('id="yours"')
     assert 'class="claims"' not in page

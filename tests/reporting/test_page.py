@@ -30,7 +30,7 @@ from support.small_sweeps import small_sweep
 from topicscope.commands.sweep import sweep
 from topicscope.measure.blocks import averages_by_class
 from topicscope.measure.run import Run, read_run, run_bytes, write_run
-from topicscope.records import Comparison, PredictedStages, read_sweep
+from topicscope.records import SWEEP, Comparison, PredictedStages
 from topicscope.reporting.page import page_of, write_report
 from topicscope.reporting.page import runs as page_runs
 from topicscope.reporting.page.material import Material, evenly, material
@@ -162,7 +162,7 @@ FILES = {
     "results": ("claims.json", "settings.json", "article.json"),
     "runs/seed-0": ("settings.toml", "run.safetensors"),
     "text": ("settings.toml", "run.safetensors", "passages/passages.json"),
-    "landscapes": ("landscapes.json", "landscapes.npz"),
+    "landscapes": ("landscapes.json",),
     "probe": ("probe.json", "topics.csv", "words.json", "corpus.json", "comparisons.json"),
     "sweep": ("sweep.json",),
 }  # fmt: skip
@@ -255,7 +255,7 @@ def test_the_table_of_a_sweep_shows_four_digits_and_keeps_all_and_says_where_the
     finished: Path, tmp_path: Path
 ) -> None:
     page = page_of([finished]).html
-    loss = read_sweep(finished / "sweep.json")[0].measures["loss"]
+    loss = SWEEP.read(finished)[0].measures["loss"]
     assert loss
     assert f'<td data-full="{loss}">{loss:.4g}</td>' in page
     assert f"<td>{loss}</td>" not in page

@@ -14,12 +14,11 @@ from topicscope.measure.blocks import averages_by_class
 from topicscope.measure.run import Run, run_bytes, write_run
 from topicscope.papers.claim import Claim, not_run, over_seeds, record
 from topicscope.papers.paper import article, paper
-from topicscope.records import ClaimRecord, Level, Reference, SweepRow
+from topicscope.records import ARTICLES, CLAIMS, LANDSCAPES, SWEEP, ClaimRecord, Level, Reference, SweepRow
 from topicscope.reporting.figures import by_row, dots, save_figure
 from topicscope.settings import Data, Model, Part, Settings, Training
 from topicscope.settings.sweep import Sweep, dump_sweep
 from topicscope.settings.toml import dump_settings
-from topicscope.store import struct_text
 from topicscope.training.loop import train
 
 NASTY = '<script>alert("x")</script>'
@@ -95,8 +94,8 @@ def made_claim(
 
 
 def write_records(folder: Path, records: list[ClaimRecord]) -> None:
-    (folder / "claims.json").write_bytes(struct_text(records))
-    (folder / "article.json").write_bytes(struct_text([article(paper(), records)]))
+    CLAIMS.write(folder, records)
+    ARTICLES.write(folder, [article(paper(), records)])
 
 
 def draw(stem: Path, name: str) -> None:
@@ -164,27 +163,19 @@ def write_sweep(folder: Path) -> Path:
         for place, (rate, topics, optimizer, seed, loss) in enumerate(runs)
     ]
     (folder / "sweep.toml").write_text(dump_sweep(Sweep(vary={"data.topics": [10, 20]})))
-    (folder / "sweep.json").write_bytes(struct_text(rows))
+    SWEEP.write(folder, rows)
     return folder
 
 
 def write_landscapes(folder: Path) -> Path:
-    """Two small landscapes."""
-    from topicscope.papers.topic_structure.landscapes import landscape_grid
+    """Three small landscapes."""
+    from topicscope.papers.topic_structure.landscapes import page_landscape
     from topicscope.theory.landscape import InfiniteDocuments
 
     folder.mkdir(parents=True)
     sizes = [(10, 2), (20, 2), (20, 4)]
-    grids = [
-        landscape_grid(InfiniteDocuments(topics=topics, per_document=per_document, words=10), "block", points=15)
-        for topics, per_document in sizes
-    ]
-    np.savez(
-        folder / "landscapes.npz",
-        weights=np.stack([grid[1] for grid in grids]),
-        loss=np.stack([grid[2] for grid in grids]),
-    )
-    (folder / "landscapes.json").write_bytes(struct_text([grid[0] for grid in grids]))
+    settings = [InfiniteDocuments(topics=topics, per_document=per_document, words=10) for topics, per_document in sizes]
+    LANDSCAPES.write(folder, [page_landscape(setting, "block", points=15) for setting in settings])
     return folder
 
 

@@ -192,8 +192,9 @@ def test_resuming_with_other_settings_seeds_or_versions_names_what_differs(
     with pytest.raises(InputError, match=r"other things: seeds \(0 there, 0, 1 here\); resume with the same seeds"):
         train(small_settings(), folder.path, seeds=(0, 1), resume=True)
     assert run_files(folder.path) == before
-    versions = json.loads(folder.versions_path.read_text())
-    folder.versions_path.write_text(json.dumps(versions | {"packages": versions["packages"] | {"torch": "1.0"}}))
+    path = folder.path / "versions.json"
+    versions = json.loads(path.read_text())
+    path.write_text(json.dumps(versions | {"packages": versions["packages"] | {"torch": "1.0"}}))
     train(small_settings(), folder.path, resume=True)
     assert "was begun with torch 1.0" in caplog.text
 

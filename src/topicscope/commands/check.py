@@ -20,7 +20,7 @@ from topicscope.errors import InputError, path_of
 from topicscope.reporting.rounding import readable
 from topicscope.settings import Data, Masking
 from topicscope.settings.data import Sampler
-from topicscope.store import load_npy, load_tensors, one_layer, only_tensor, write_atomically
+from topicscope.store import load_array, one_layer, write_atomically
 from topicscope.theory.check import Check, FamilyResiduals, check_matrix
 from topicscope.theory.setting import TheorySetting, errors_with_option_names
 
@@ -86,14 +86,11 @@ def check(
 
 
 def _read_matrix(path: Path, tensor: str, layer: int | None) -> Float[np.ndarray, "row column"]:
-    if path.suffix == ".npy":
-        return one_layer(load_npy(path), str(path), layer)
-    if path.suffix == ".safetensors":
-        name = tensor or only_tensor(path)
-        return one_layer(load_tensors(path, [name])[name], f"{path}, tensor {name},", layer)
-    if not path.exists():
-        raise InputError(f"{path} does not exist: give a run folder, a .npy or a .safetensors file.")
-    raise InputError(f"{path} cannot be checked: give a run folder, a .npy or a .safetensors file.")
+    if path.suffix in (".npy", ".safetensors"):
+        array = load_array(path, tensor, alone=not tensor)
+        return one_layer(array, f"{path}, tensor {tensor}," if tensor else str(path), layer)
+    problem = "cannot be checked" if path.exists() else "does not exist"
+    raise InputError(f"{path} {problem}: give a run folder, a .npy or a .safetensors file.")
 
 
 @dataclass(frozen=True)

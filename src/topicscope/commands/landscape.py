@@ -11,14 +11,15 @@ from topicscope.commands.folders import check_empty
 from topicscope.commands.options import INLINE, check_out_is_given, keywords, parse
 from topicscope.commands.printing import as_json, console, print_json, print_parts
 from topicscope.errors import path_of
+from topicscope.records import LANDSCAPES
 from topicscope.store import write_atomically
 from topicscope.theory.setting import TheorySetting
-from topicscope.theory.summary import POINTS, LandscapeGrid, landscape_grid
+from topicscope.theory.summary import POINTS, LandscapeGrid, landscape_grid, landscape_record
 from topicscope.theory.theorem2 import Pattern
 
 DESCRIPTION = """The exact loss over attention's weights α and β: grid, numbers and figure.
 
-The command writes landscape.npz, landscape.json, landscape.png and landscape.svg.
+The command writes landscape.npz, landscape.json, landscape.png and landscape.svg, and landscapes.json for pages.
 
 examples:
   topicscope landscape --out landscape
@@ -27,6 +28,7 @@ examples:
   topicscope landscape --finite --length 100 150 --out finite
 """
 
+PAGE_POINTS = 61
 OPTIMUM = {
     "alpha": "α, same topic",
     "beta": "β, same word",
@@ -65,7 +67,8 @@ def landscape(
     """The exact loss over α and β for Theorem 2's W^V ("block") or D.4's ("diagonal").
 
     ``finite`` adds the loss over sampled documents of the setting's length and τ topics, and their best weights.
-    With ``out``, a new or empty folder, landscape.npz, .json, .png and .svg are written to it.
+    With ``out``, a new or empty folder, landscape.npz, .json, .png and .svg are written to it, and landscapes.json for
+    pages.
     """
     if out is not None:
         out = path_of(out, "out")
@@ -100,6 +103,10 @@ def _write(grid: LandscapeGrid, out: Path) -> None:
     figure = landscape_figure(title, surfaces, limits, attained=grid.optimum.attained)
     save_pictures(figure, out / "landscape")
     write_atomically(out / "landscape.json", as_json(grid))
+    # A page has no pixels for more points.
+    kept = np.unique(np.linspace(0, len(grid.weights) - 1, PAGE_POINTS).round().astype(int))
+    shown = grid.weights[kept], grid.loss[np.ix_(kept, kept)]
+    LANDSCAPES.write(out, [landscape_record(s.infinite, grid.value, grid.optimum, *shown)])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,18 @@ from topicscope.probing.settings import (
     TopicOptions,
     check_names,
 )
-from topicscope.records import Comparison, CorpusRow, HiddenLayer, PairedRow, ProbeRow, TopicRow, WordMap
+from topicscope.records import (
+    Comparison,
+    CorpusRow,
+    HiddenLayer,
+    PairedRow,
+    ProbeRow,
+    TopicRow,
+    WordMap,
+    flat_row,
+    frame_of,
+    table_html,
+)
 from topicscope.reporting.answer import (
     answering,
     answers,
@@ -39,7 +50,7 @@ from topicscope.reporting.answer import (
     word_notes,
 )
 from topicscope.reporting.rounding import comparison_text, is_significant
-from topicscope.store import flat_row, frame_of, table_html, write_atomically
+from topicscope.store import write_atomically
 from topicscope.text.corpora import check_exists
 from topicscope.work import Report
 

@@ -28,7 +28,7 @@ from topicscope.papers.claim import not_run
 from topicscope.papers.needs import PRESETS, Preset
 from topicscope.papers.paper import TOPIC_STRUCTURE, Paper, paper, selected
 from topicscope.papers.reproduction import Progress, Reproducing, write_claims
-from topicscope.records import ArticleRecord, ClaimRecord, ReproduceSettings, read_reproduce_settings
+from topicscope.records import REPRODUCE_SETTINGS, ArticleRecord, ClaimRecord, ReproduceSettings, frame_of, table_html
 from topicscope.reporting.rounding import claim_text, powers
 from topicscope.reporting.verdicts import (
     KINDS,
@@ -40,7 +40,7 @@ from topicscope.reporting.verdicts import (
     what_does_not_hold,
     why,
 )
-from topicscope.store import frame_of, struct_text, table_html, write_atomically
+from topicscope.store import struct_text
 from topicscope.work import check_engine
 
 # The most runs of an experiment; up to this number, no two values of ``seed`` share seeds of runs.
@@ -192,7 +192,7 @@ def reproduce(out: Path | str, *, report: Callable[[Progress], None] | None = No
     with locked(out), threadpool_limits(1):
         _check_folder(out, options.settings)
         # The settings come first: they identify a folder that was begun.
-        write_atomically(out / "settings.json", struct_text(options.settings))
+        REPRODUCE_SETTINGS.write(out, options.settings)
         (out / "figures").mkdir(exist_ok=True)
         seeds = tuple(range(options.seed * MOST_SEEDS, options.seed * MOST_SEEDS + options.settings.seeds))
         papers = [Reproducing(own, claims, out, seeds, report or (lambda progress: None)) for own, claims in chosen]
@@ -217,7 +217,7 @@ def _check_folder(out: Path, asked: ReproduceSettings) -> None:
     """Refuse a folder that holds something else, or claims of other settings."""
     if not is_begun(out, "settings.json", what="claims", command="reproduce"):
         return
-    stored = read_reproduce_settings(out / "settings.json")
+    stored = REPRODUCE_SETTINGS.read(out)
 
     def given(value: Any) -> str:
         return (" ".join(value) or "not given") if isinstance(value, list) else str(value)
@@ -290,7 +290,7 @@ def _line(progress: Progress) -> Text:
 
 
 def _print_json(claims: list[ClaimRecord]) -> None:
-    console().file.write(struct_text(claims, indent=2).decode())
+    console().file.write(struct_text(claims).decode())
 
 
 def _print_answer(result: Reproduction) -> None:

@@ -26,11 +26,11 @@ from topicscope.errors import DivergedError, InputError, path_of
 from topicscope.measure.run import Run, read_run
 from topicscope.measure.stages import norm_stages
 from topicscope.measure.uncertainty import student_interval
-from topicscope.records import SweepRow, sweep_table
+from topicscope.records import SWEEP, SweepRow, frame_of, sweep_table, table_html
 from topicscope.reporting.rounding import NOTHING, readable
 from topicscope.settings.sweep import Point, Sweep, dump_sweep, load_sweep
 from topicscope.settings.toml import FILE_SETTINGS, flat, to_table
-from topicscope.store import as_before_if_refused, frame_of, struct_text, table_html, table_text, write_atomically
+from topicscope.store import as_before_if_refused, struct_text, table_text, write_atomically
 from topicscope.synthetic.topics import TopicModel
 from topicscope.work import Report, Task, check_engine, map_tasks
 
@@ -123,7 +123,7 @@ def sweep(
         contents = map_tasks(train_group, work, out / "work", **options)
         rows = [row for content in contents for row in msgspec.json.decode(content, type=list[SweepRow])]
         table = sweep_table(rows)
-        write_atomically(out / "sweep.json", struct_text(rows))
+        SWEEP.write(out, rows)
         write_atomically(out / "sweep.csv", table_text(table))
         (out / "figures").mkdir(exist_ok=True)
         figure = sweep_figure(table, list(asked.vary))

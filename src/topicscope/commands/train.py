@@ -10,7 +10,7 @@ from topicscope.commands.options import INLINE, check_out_is_given, keywords, pa
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
 from topicscope.errors import InputError, path_of
 from topicscope.measure.run import Run, read_run
-from topicscope.records import read_passages_file
+from topicscope.records import PASSAGES
 from topicscope.settings import Settings, TextData
 from topicscope.settings.data import Device
 from topicscope.settings.toml import load_settings
@@ -148,7 +148,7 @@ def main(words: list[str]) -> None:
         for text in (line, *([] if on_text else _answer(run)), *_where_next(folder)):
             console().print(text, soft_wrap=True, markup=False)
     if on_text and not options.quiet:
-        for note in read_passages_file(folder.passages_path / "passages.json").notes():
+        for note in PASSAGES.read(folder.passages_path).notes():
             console(to_errors=options.json).print(note, soft_wrap=True, markup=False)
 
 

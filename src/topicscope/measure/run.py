@@ -11,10 +11,10 @@ from jaxtyping import Float, Int
 from safetensors.numpy import load, save
 
 from topicscope.errors import UnreadableError, path_of
-from topicscope.records import TRAIN_AGAIN, Reference, Result
+from topicscope.records import TRAIN_AGAIN, Reference, Result, table_html
 from topicscope.settings import Settings
 from topicscope.settings.toml import dump_settings, load_settings
-from topicscope.store import checkpoint_path, read_tensors, table_html, write_atomically
+from topicscope.store import checkpoint_path, read_tensors, write_atomically
 
 # A run folder's file with all of the run but its weights, which are in the checkpoints.
 FILE = "run.safetensors"

@@ -15,7 +15,7 @@ from topicscope.errors import InputError, refuse
 from topicscope.randomness import Purpose
 from topicscope.randomness import generator as generator_of
 from topicscope.settings import Model, Part, Settings
-from topicscope.store import load_npy, load_tensors, only_tensor
+from topicscope.store import load_array
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.finite_documents import finite_optimum, moments
 from topicscope.theory.lemma1 import require_topic_sets
@@ -137,7 +137,7 @@ def _start(
         case "identity":
             return np.broadcast_to(np.eye(shape[-2], shape[-1]), shape).copy()
         case "file":
-            array = load_array(Path(part.file), name)
+            array = load_array(Path(part.file), name, f"weights/{name}", remedy=f"name the one to use {name}")
             if array.ndim > len(shape) and len(array) == 1:
                 # A run's tensor has an axis of seeds.
                 array = array[0]
@@ -187,16 +187,3 @@ def embedded(weights: Mapping[str, Float[np.ndarray, "seed ..."]]) -> Float[np.n
         spread = np.sqrt(centred.var(axis=-1, keepdims=True) + NORM_EPSILON)
         state = centred / spread * weights["embedding_norm"][:, None] + weights["embedding_norm_bias"][:, None]
     return state
-
-
-def load_array(path: Path, name: str) -> Float[np.ndarray, "..."]:
-    """An array from .npy, or the tensor of that name (or the only one) from .safetensors."""
-    if path.suffix == ".npy":
-        return load_npy(path)
-    if path.suffix != ".safetensors":
-        raise InputError(f"model.{name}.file = {path} is not allowed: give a .npy or .safetensors file.")
-    found = load_tensors(path, optional=(name, f"weights/{name}"))
-    if found:
-        return next(iter(found.values()))
-    only = only_tensor(path, f"name the one to use {name}")
-    return load_tensors(path, [only])[only]

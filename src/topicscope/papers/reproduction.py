@@ -10,9 +10,9 @@ from topicscope.measure.run import Run, write_run
 from topicscope.papers.claim import Claim, not_run, record
 from topicscope.papers.needs import Need, Seeds, computed, is_there
 from topicscope.papers.paper import FigureEntry, Paper, article
-from topicscope.records import ArticleRecord, ClaimRecord, read_claims
+from topicscope.records import ARTICLES, CLAIMS, ArticleRecord, ClaimRecord
 from topicscope.reporting.verdicts import latex, table
-from topicscope.store import struct_text, table_text, write_atomically
+from topicscope.store import table_text, write_atomically
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,7 @@ class Reproducing:
 
 def write_claims(out: Path, papers: Sequence[Reproducing]) -> list[ArticleRecord]:
     """Write what is measured, with what the folder knew of other claims, and return the papers' words."""
-    path = out / "claims.json"
-    before = read_claims(path) if path.exists() else []
+    before = CLAIMS.read(out) if (out / CLAIMS.name).exists() else []
     known = {(claim.paper, claim.id): claim for claim in before}
     known |= {(claim.paper, claim.id): claim for own in papers for claim in own.records()}
     places = [(own.paper.name, claim.id) for own in papers for claim in own.paper.claims]
@@ -115,8 +114,8 @@ def write_claims(out: Path, papers: Sequence[Reproducing]) -> list[ArticleRecord
     records = [known[place] for place in places if place in known]
     records += [claim for claim in known.values() if claim.paper not in names]
     articles = [article(own.paper, records) for own in papers]
-    write_atomically(path, struct_text(records, indent=2))
+    CLAIMS.write(out, records)
     write_atomically(out / "claims.csv", table_text(table(records)))
     write_atomically(out / "claims.tex", latex(records))
-    write_atomically(out / "article.json", struct_text(articles, indent=2))
+    ARTICLES.write(out, articles)
     return articles

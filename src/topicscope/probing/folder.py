@@ -14,28 +14,33 @@ from topicscope.probing.packing import packed, unpacked
 from topicscope.probing.settings import ProbeRecord
 from topicscope.probing.statistics.resampling import Comparable, compared
 from topicscope.records import (
-    PROBE_AGAIN,
-    STUDY_LOST,
+    COMPARISONS,
+    CORPORA,
+    PROBE,
+    TOPICS,
+    WORDS,
     CorpusRow,
-    HeadRow,
+    File,
     PairedRow,
     ProbeRow,
     TopicWord,
     WordMap,
-    read_topic_words,
 )
 from topicscope.settings.toml import flat
-from topicscope.store import Row, as_before_if_refused, read_struct, struct_text, table_text, write_atomically
+from topicscope.store import as_before_if_refused, table_text, write_atomically
 
 T = TypeVar("T", bound=msgspec.Struct)
 logger = logging.getLogger(__name__)
 
+SETTINGS = File[ProbeRecord](
+    "probe-settings.json", ProbeRecord, "give another --out, or remove the folder if its study may be lost"
+)
 # The file of each kind of row, and what identifies a row in it, beside its threshold; an equal one is replaced.
-FILES: dict[type, tuple[str, tuple[str, ...]]] = {
-    ProbeRow: ("probe.json", ("model", "revision")),
-    CorpusRow: ("corpus.json", ("tokenizer", "length")),
-    WordMap: ("words.json", ("model",)),
-    PairedRow: ("comparisons.json", ("model", "against")),
+FILES: dict[type, tuple[File[Any], tuple[str, ...]]] = {
+    ProbeRow: (PROBE, ("model", "revision")),
+    CorpusRow: (CORPORA, ("tokenizer", "length")),
+    WordMap: (WORDS, ("model",)),
+    PairedRow: (COMPARISONS, ("model", "against")),
 }
 # Too large for a table, or nested; these are in probe.json alone.
 ONLY_JSON = ("attention_by_layer", "attention_by_layer_head", "hidden_by_layer", "by_topic", "sink")
@@ -87,7 +92,7 @@ class ProbeFolder:
     """Rows of all models that were probed with one set of settings."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.work, self.settings = path, path / "work", path / "probe-settings.json"
+        self.path, self.work = path, path / "work"
 
     @contextlib.contextmanager
     def opened(self, settings: ProbeRecord, locked: contextlib.AbstractContextManager[None]) -> Iterator[None]:
@@ -100,7 +105,7 @@ class ProbeFolder:
             # Another command may have begun meanwhile.
             self.check(settings)
             # The settings come first: they identify a folder that was begun.
-            write_atomically(self.settings, struct_text(settings, indent=2))
+            SETTINGS.write(self.path, settings)
             (self.path / "compared").mkdir(exist_ok=True)
             yield
 
@@ -113,9 +118,9 @@ class ProbeFolder:
         A study that was stopped before anything was measured leaves the folder to another: passages and topics in it
         are found by their content.
         """
-        if not self.settings.exists() or not self._measured():
+        if not (self.path / SETTINGS.name).exists() or not self._measured():
             return
-        stored: ProbeRecord = read_struct(self.settings, ProbeRecord, STUDY_LOST)
+        stored = SETTINGS.read(self.path)
         there, here = (flat(msgspec.to_builtins(record)) for record in (stored, settings))
         changed = [
             f"--{name.split('.')[-1].replace('_', '-')} {_given(there.get(name))} there, {_given(here[name])} here"
@@ -130,11 +135,12 @@ class ProbeFolder:
 
     def read(self, kind: type[T]) -> list[T]:
         """The rows that the file of a kind has; a file that cannot be read is set aside, with a warning."""
-        path = self.path / FILES[kind][0]
+        file = FILES[kind][0]
+        path = self.path / file.name
         if not path.exists():
             return []
         try:
-            rows: list[T] = read_struct(path, list[kind], PROBE_AGAIN)  # type: ignore[valid-type]
+            rows: list[T] = file.read(self.path)
             return rows
         except UnreadableError as error:
             path.replace(path.with_name(f"{path.name}.damaged"))
@@ -146,7 +152,7 @@ class ProbeFolder:
 
         Rows of other thresholds stay; those of one model stand together, by threshold.
         """
-        name, keys = FILES[kind]
+        file, keys = FILES[kind]
 
         def of(row: Any) -> tuple[Any, ...]:
             return tuple(getattr(row, key) for key in keys)
@@ -158,23 +164,22 @@ class ProbeFolder:
         every = [*(row for row in self.read(kind) if (of(row), threshold(row)) not in new), *rows]
         last = {of(row): place for place, row in enumerate(every)}
         every.sort(key=lambda row: (last[of(row)], threshold(row)))
-        write_atomically(self.path / name, struct_text(every, indent=1 if kind in (ProbeRow, CorpusRow) else 0))
+        file.write(self.path, every)
         probed = [row for row in every if isinstance(row, ProbeRow)]
         if probed:
             write_atomically(self.path / "probe.csv", table_text([_columns(row) for row in probed]))
-            heads = [msgspec.structs.asdict(head) for row in probed for head in head_rows(row)]
+            heads = [head for row in probed for head in head_rows(row)]
             write_atomically(self.path / "heads.csv", table_text(heads))
         return every
 
     def add_topics(self, rows: Sequence[TopicWord]) -> None:
         """Write topics.csv with these rows, and those there of other tokenizers, lengths and thresholds."""
-        path, before = self.path / "topics.csv", list[TopicWord]()
-        if path.exists():
-            with contextlib.suppress(UnreadableError):
-                before = read_topic_words(path)
+        before = list[TopicWord]()
+        with contextlib.suppress(UnreadableError):
+            before = TOPICS.read(self.path)
         new = {(row.tokenizer, row.length, row.fraction) for row in rows}
         kept = [row for row in before if (row.tokenizer, row.length, row.fraction) not in new]
-        write_atomically(path, table_text([msgspec.structs.asdict(row) for row in (*kept, *rows)]))
+        TOPICS.write(self.path, [*kept, *rows])
 
     def keep(self, measured: Measured) -> None:
         """Keep the numbers by which a model is compared with others."""
@@ -225,7 +230,7 @@ def _given(value: Any) -> str:
     return "not given" if value in (None, []) else str(value)
 
 
-def _columns(row: ProbeRow) -> Row:
+def _columns(row: ProbeRow) -> dict[str, Any]:
     """A row of probe.csv: nested numbers under names such as attention.ratio; the largest threshold has no larger."""
     values = {name: value for name, value in msgspec.to_builtins(row).items() if name not in ONLY_JSON}
     if values["over_largest_threshold"] is None:
@@ -233,30 +238,15 @@ def _columns(row: ProbeRow) -> Row:
     return flat(values)
 
 
-def head_rows(row: ProbeRow) -> list[HeadRow]:
+def head_rows(row: ProbeRow) -> list[dict[str, Any]]:
     """Rows of heads.csv from a row of probe.json; heads do not depend on the embedding."""
     if row.embedding != "matrix" or row.centred:
         return []
     return [
-        HeadRow(
-            model=row.model,
-            revision=row.revision,
-            fraction=row.fraction,
-            assignment=row.assignment,
-            layer=head.layer,
-            head=head.head,
-            ratio=head.ratio,
-            low=head.low,
-            high=head.high,
-            p=head.p,
-            p_single=head.p_single,
-            q=head.q,
-            distance_matched_ratio=head.matched.ratio,
-            distance_matched_low=head.matched.low,
-            distance_matched_high=head.matched.high,
-            sink=row.sink[layer][place] if row.sink else None,
-            examples="; ".join(head.examples),
-        )
+        {name: getattr(row, name) for name in ("model", "revision", "fraction", "assignment")}
+        | {name: getattr(head, name) for name in ("layer", "head", "ratio", "low", "high", "p", "p_single", "q")}
+        | {f"distance_matched_{name}": getattr(head.matched, name) for name in ("ratio", "low", "high")}
+        | {"sink": row.sink[layer][place] if row.sink else None, "examples": "; ".join(head.examples)}
         for layer, heads in enumerate(row.attention_by_layer_head)
         for place, head in enumerate(heads)
     ]

@@ -465,7 +465,7 @@ def read_pairs(path: Path) -> list[tuple[str, str]]:
     # Spreadsheets begin a file with a byte order mark.
     text = read_text(path, remedy).removeprefix("\ufeff")
     try:
-        names, table = next(csv.reader([text.partition("\n")[0]]), []), table_rows_of(text, strict=True)
+        names, table = next(csv.reader([text.partition("\n")[0]]), []), table_rows_of(text)
     except csv.Error as error:
         raise UnreadableError(path, str(error), remedy) from None
     if not set(COLUMNS) <= set(names):

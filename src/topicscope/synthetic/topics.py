@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from topicscope.errors import InputError, refuse
 from topicscope.randomness import chances, choices
 from topicscope.settings.data import Data, Sampler
-from topicscope.store import load_npy
+from topicscope.store import load_array
 from topicscope.synthetic.documents import Documents
 
 # How far the sum of a topic-word matrix's row may be from one: text files hold rounded numbers.
@@ -106,7 +106,7 @@ def load_topic_words(path: Path) -> Float[np.ndarray, "topic word"]:
     name = f"data.topic_words = {path}"
     delimiters = {".csv": ",", ".tsv": "\t"}
     if path.suffix == ".npy":
-        return check_topic_words(load_npy(path), name)
+        return check_topic_words(load_array(path), name)
     if path.suffix not in delimiters:
         raise InputError(f"{name} is not allowed: give a .npy, .csv or .tsv file.")
     try:

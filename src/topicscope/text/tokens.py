@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +11,8 @@ import numpy as np
 from jaxtyping import Bool, Int, Int32, Int64
 
 from topicscope.errors import InputError, UnreadableError, check_at_least
-from topicscope.records import PassagesFile, read_passages_file, read_several_token_words
-from topicscope.store import remove_leftovers, struct_text, write_atomically
+from topicscope.records import PASSAGES, READ_AGAIN, Count, File, PassagesFile
+from topicscope.store import remove_leftovers
 from topicscope.text.corpora import Corpus, Document, Progress
 from topicscope.text.stop_words import LanguageGuess
 from topicscope.text.tokenizers import Encoded, Tokenizer
@@ -23,7 +22,8 @@ SHORTEST = 2
 # How many documents are encoded at once at most, and how many characters (a longer document is encoded alone).
 BATCH, BATCH_CHARACTERS = 64, 1 << 21
 ARRAYS = {"tokens": "<i4", "spellings": "<i4", "offsets": "<i8", "articles": "<i4"}
-ABOUT, SEVERAL = "passages.json", "several-token-words.json"
+Several = list[tuple[str, list[Count]]]
+SEVERAL = File[Several]("several-token-words.json", Several, READ_AGAIN)
 # Raised when the same corpus and tokenizer give other passages: those that were written before are then cut anew.
 VERSION = 2
 
@@ -136,7 +136,7 @@ def write_passages(
         if same and there.digest == _digest(folder):
             return there
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / ABOUT).unlink(missing_ok=True)
+    (folder / PASSAGES.name).unlink(missing_ok=True)
     remove_leftovers(folder)
     seen = passages = tokens = documents = words = words_whole = used = 0
     spellings: dict[tuple[int, ...], tuple[int, str]] = {}
@@ -184,7 +184,7 @@ def write_passages(
             "give a model whose tokens are words, a corpus in its language, or `topicscope probe` --several-tokens."
         )
     words_of_several = [(surface, list(pieces)) for pieces, (_, surface) in spellings.items()]
-    write_atomically(folder / SEVERAL, json.dumps(words_of_several, ensure_ascii=False))
+    SEVERAL.write(folder, words_of_several)
     about = PassagesFile(
         **asked,
         source=corpus.source,
@@ -199,14 +199,14 @@ def write_passages(
         digest=_digest(folder),
     )
     # Written last: an interrupted set is never taken for a whole one.
-    write_atomically(folder / ABOUT, struct_text(about))
+    PASSAGES.write(folder, about)
     return open_passages(folder)
 
 
 def open_passages(folder: Path) -> Passages:
     """Passages that were written to a folder."""
     try:
-        about = read_passages_file(folder / ABOUT)
+        about = PASSAGES.read(folder)
         sizes = {
             "tokens": about.tokens,
             "spellings": about.tokens,
@@ -217,7 +217,7 @@ def open_passages(folder: Path) -> Passages:
             name: np.memmap(folder / f"{name}.bin", dtype=ARRAYS[name], mode="r", shape=(size,))
             for name, size in sizes.items()
         }
-        several = read_several_token_words(folder / SEVERAL)
+        several = SEVERAL.read(folder)
     except (UnreadableError, OSError, ValueError, OverflowError) as error:
         reason = error.reason if isinstance(error, UnreadableError) else error
         raise InputError(f"{folder} has no whole set of passages ({reason}): write them again.") from None
@@ -227,7 +227,7 @@ def open_passages(folder: Path) -> Passages:
 def _digest(folder: Path) -> str:
     """Identifies the content of the files as they are now."""
     digest = hashlib.sha256()
-    for name in (*(f"{name}.bin" for name in ARRAYS), SEVERAL):
+    for name in (*(f"{name}.bin" for name in ARRAYS), SEVERAL.name):
         with (folder / name).open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()[:20]

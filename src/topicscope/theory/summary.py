@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from topicscope.errors import InputError, check_at_least, refuse
 from topicscope.measure.blocks import pattern
 from topicscope.randomness import Purpose, generator
-from topicscope.records import Result
+from topicscope.records import LandscapeRecord, Result
 from topicscope.settings import RAREST_USABLE_MASK
 from topicscope.settings.data import Sampler
 from topicscope.synthetic.topics import TopicModel
@@ -37,7 +37,7 @@ from topicscope.theory.finite_documents import (
     moments,
     population_loss,
 )
-from topicscope.theory.landscape import AttentionOptimum, Landscape, minimise
+from topicscope.theory.landscape import AttentionOptimum, InfiniteDocuments, Landscape, minimise
 from topicscope.theory.lemma1 import constants, require_topic_sets
 from topicscope.theory.setting import TheorySetting, errors_with_option_names
 from topicscope.theory.take_off import Stepping, predict
@@ -506,6 +506,33 @@ def landscape_grid(setting: TheorySetting, value: Pattern, points: int = POINTS,
         finite=sampled,
         reasons=reasons,
         notes={name: lines for name, lines in notes.items() if lines},
+    )
+
+
+def landscape_record(
+    documents: InfiniteDocuments,
+    value: str,
+    optimum: AttentionOptimum,
+    weights: Float[np.ndarray, " point"],
+    loss: Float[np.ndarray, "point point"],
+) -> LandscapeRecord:
+    """A landscape as pages show it, with Theorem 3's interval."""
+    bounds = theorem3(documents)
+    return LandscapeRecord(
+        value=value,
+        topics=documents.topics,
+        per_document=documents.per_document,
+        words=documents.words,
+        alpha=optimum.alpha,
+        beta=optimum.beta,
+        loss=optimum.loss,
+        uniform=optimum.loss_uniform,
+        attained=optimum.attained,
+        low=bounds.low,
+        high=bounds.high,
+        limit=bounds.limit,
+        weights=weights.tolist(),
+        grid=loss.tolist(),
     )
 
 

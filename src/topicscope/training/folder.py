@@ -21,7 +21,7 @@ from torch import Tensor
 
 from topicscope.errors import InputError, UnreadableError, path_of
 from topicscope.measure.run import FILE, Run, read_run, run_bytes
-from topicscope.records import Versions, read_versions
+from topicscope.records import VERSIONS, Versions
 from topicscope.settings import PARTS, Data, Settings, TextData, Training
 from topicscope.settings.toml import differences, dump_settings, load_settings, with_absolute_paths
 from topicscope.store import (
@@ -29,7 +29,6 @@ from topicscope.store import (
     checkpoint_path,
     checkpoint_steps,
     remove_leftovers,
-    struct_text,
     table_text,
     write_atomically,
 )
@@ -63,7 +62,6 @@ class RunFolder:
     def __init__(self, path: Path | str) -> None:
         self.path = path = path_of(path, "path")
         self.settings_path = path / "settings.toml"
-        self.versions_path = path / "versions.json"
         self.tokenizer_path = path / "tokenizer"
         self.passages_path = path / "passages"
         self.export_path = path / "huggingface"
@@ -74,7 +72,7 @@ class RunFolder:
 
     def versions(self) -> Versions | None:
         """What the run was begun with; None if that is not recorded yet."""
-        return read_versions(self.versions_path) if self.versions_path.exists() else None
+        return VERSIONS.read(self.path) if (self.path / VERSIONS.name).exists() else None
 
     # Beginning a run, or resuming it.
 
@@ -162,7 +160,7 @@ class RunFolder:
         )
         before = self.versions()
         if before is None:
-            write_atomically(self.versions_path, struct_text(now))
+            VERSIONS.write(self.path, now)
             return
         then = {"python": before.python, "machine": before.machine, **before.packages}
         for name, version in {"python": now.python, "machine": now.machine, **now.packages}.items():

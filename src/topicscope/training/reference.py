@@ -19,7 +19,7 @@ from topicscope.settings import Data, Masking, Settings
 from topicscope.settings.model import BIASES
 from topicscope.settings.toml import load_settings
 from topicscope.settings.training import Average
-from topicscope.store import checkpoint_path, checkpoint_steps, load_tensors, one_layer
+from topicscope.store import checked_numbers, checkpoint_path, checkpoint_steps, one_layer, read_tensors
 from topicscope.synthetic.documents import Bags
 from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
@@ -331,16 +331,21 @@ def _read_weights(
     checkpoint: Path, data: Data, vocabulary: int, layer: int | None
 ) -> tuple[Float[np.ndarray, "token dimension"], Float[np.ndarray, "dimension dimension"], dict[str, Vector]]:
     """W^E⊤, W^V, and what each bias adds to the prediction."""
-    names = {name: f"weights/{name}" for name in ("embedding", "value", "prediction_bias", "value_bias")}
-    tensors = load_tensors(checkpoint, list(names.values())[:2], list(names.values())[2:])
-    if tensors[names["embedding"]].ndim == 3:
+    remedy = "give a checkpoint that train wrote"
+    tensors = {
+        name: checked_numbers(tensor, f"{checkpoint}, tensor weights/{name},")
+        for name, tensor in read_tensors(checkpoint, remedy, "weights/").items()
+    }
+    if missing := {"embedding", "value"} - tensors.keys():
+        raise InputError(f"{checkpoint} has no tensor weights/{min(missing)}: {remedy}.")
+    if tensors["embedding"].ndim == 3:
         tensors = {name: seeds[0] for name, seeds in tensors.items()}
-    embedding = tensors[names["embedding"]]
-    value = one_layer(tensors[names["value"]], f"{checkpoint}, tensor {names['value']},", layer)
+    embedding = tensors["embedding"]
+    value = one_layer(tensors["value"], f"{checkpoint}, tensor weights/value,", layer)
     if embedding.ndim != 2 or value.shape != (embedding.shape[-1], embedding.shape[-1]):
         raise InputError(
-            f"{checkpoint} has {names['embedding']} of shape {embedding.shape} and {names['value']} of {value.shape}: "
-            "they must be V × d and d × d; give a checkpoint that train wrote."
+            f"{checkpoint} has weights/embedding of shape {embedding.shape} and weights/value of {value.shape}: "
+            f"they must be V × d and d × d; {remedy}."
         )
     # This comes before any V × V matrix is formed.
     if len(embedding) != vocabulary:
@@ -349,7 +354,7 @@ def _read_weights(
             f"{checkpoint} has {len(embedding)} tokens, but its settings.toml asks for {vocabulary}: "
             f"give a run folder whose files belong together{fits}."
         )
-    biases = {name: tensors[names[name]].reshape(-1) for name in list(names)[2:] if names[name] in tensors}
+    biases = {name: tensors[name].reshape(-1) for name in ("prediction_bias", "value_bias") if name in tensors}
     if "value_bias" in biases:
         biases["value_bias"] = embedding @ biases["value_bias"].reshape(-1, embedding.shape[1])[layer or 0]
     return embedding, value, biases

@@ -6,7 +6,6 @@ break one of its assumptions. The appendix with the figures was not available: h
 for the diagonal W^V, each at small and at large T.
 """
 
-import io
 from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import product
@@ -17,10 +16,10 @@ import numpy as np
 
 from topicscope.papers.claim import Measurement, Results, exact
 from topicscope.papers.topic_structure.experiments import MASKING
-from topicscope.records import LandscapeGrid, LandscapeRecord
+from topicscope.records import LANDSCAPES, LandscapeRecord
 from topicscope.settings import Masking
-from topicscope.store import struct_text, write_atomically
 from topicscope.theory.landscape import AttentionOptimum, InfiniteDocuments, Landscape, minimise
+from topicscope.theory.summary import landscape_record
 from topicscope.theory.theorem2 import diagonal_classes, theorem2_classes
 from topicscope.theory.theorem3 import fewest_words, theorem3
 
@@ -192,36 +191,20 @@ def draw(results: Results, *, title: str, value: str, topics: int, per_document:
     return landscape_figure(title, surfaces, limits, attained=best.attained)
 
 
-def landscape_grid(documents: InfiniteDocuments, value: str, points: int = PAGE_POINTS) -> LandscapeGrid:
-    """A landscape's description, its weights, and the exact loss: one row per α, one column per β."""
-    best, bounds = optimum(documents, value), theorem3(documents)
+def page_landscape(documents: InfiniteDocuments, value: str, points: int = PAGE_POINTS) -> LandscapeRecord:
+    """A landscape on the page's grid."""
+    best = optimum(documents, value)
     weights = np.geomspace(PAGE_LEAST_WEIGHT, BEYOND * max(best.alpha, best.beta, 1.0), points)
-    about = LandscapeRecord(
-        value=value,
-        topics=documents.topics,
-        per_document=documents.per_document,
-        words=documents.words,
-        alpha=best.alpha,
-        beta=best.beta,
-        loss=best.loss,
-        uniform=best.loss_uniform,
-        attained=best.attained,
-        low=bounds.low,
-        high=bounds.high,
-        limit=bounds.limit,
-    )
-    return about, weights, landscape(documents, value).loss(weights[:, None], weights[None, :])
+    loss = landscape(documents, value).loss(weights[:, None], weights[None, :])
+    return landscape_record(documents, value, best, weights, loss)
 
 
 def write_landscapes(folder: Path) -> None:
-    """Write landscapes.npz and landscapes.json: all of the page's settings, for a block and for a diagonal W^V."""
-    grids = [
-        landscape_grid(documents_of(topics, per_document), value)
-        for value, topics, per_document in product(("block", "diagonal"), PAGE_TOPICS, PAGE_PER_DOCUMENT)
+    """Write all of the page's settings, for a block and for a diagonal W^V."""
+    settings = product(("block", "diagonal"), PAGE_TOPICS, PAGE_PER_DOCUMENT)
+    shown = [
+        page_landscape(documents_of(topics, per_document), value)
+        for value, topics, per_document in settings
         if per_document < topics
     ]
-    content = io.BytesIO()
-    arrays = {"weights": np.stack([weights for _, weights, _ in grids]), "loss": np.stack([loss for *_, loss in grids])}
-    np.savez_compressed(content, allow_pickle=False, **arrays)
-    write_atomically(folder / "landscapes.npz", content.getvalue())
-    write_atomically(folder / "landscapes.json", struct_text([about for about, *_ in grids]))
+    LANDSCAPES.write(folder, shown)

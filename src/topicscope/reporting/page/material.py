@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Float, Int, Real
 
 from topicscope.errors import InputError
+from topicscope.records import File
 from topicscope.store import Row
 
 T = TypeVar("T")
@@ -30,8 +31,7 @@ MARKS = {
     "claims.json": "claims",
     "article.json": "claims",
     "settings.toml": "runs",
-    "landscape.npz": "landscapes",
-    "landscapes.npz": "landscapes",
+    "landscapes.json": "landscapes",
     "probe.json": "probes",
     "sweep.toml": "sweeps",
 }
@@ -59,12 +59,14 @@ class Material:
     content: bytearray = field(default_factory=bytearray)
     known: dict[tuple[str, bytes], Reference] = field(default_factory=dict)
 
-    def read(self, reader: Callable[[Path], T], path: Path) -> T | None:
-        """What a reader of ``records`` returns; None if there is nothing, with a note if it cannot be read."""
-        if not path.exists():
-            return None
+    def read(self, file: File[T], folder: Path) -> T | None:
+        """What a file of a folder holds; None if it is not there, with a note if it cannot be read."""
+        return self.tried(file.read, folder) if (folder / file.name).exists() else None
+
+    def tried(self, reader: Callable[[Path], T], folder: Path) -> T | None:
+        """What a reader returns; None, with a note, if it cannot read."""
         try:
-            return reader(path)
+            return reader(folder)
         except InputError as error:
             self.notes.append(f"{error} It is left out.")
             return None

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int, Real
 from topicscope.measure.blocks import averages_by_class
 from topicscope.measure.run import Run, read_run, together
 from topicscope.measure.stages import LEAST_GAIN, run_stages
-from topicscope.records import read_passages_file
+from topicscope.records import PASSAGES
 from topicscope.reporting.page.material import Material, evenly
 from topicscope.reporting.palette import BLUE, CLASSES, COLOURS, ORANGE, PARTS, PURPLE, colour_limit
 from topicscope.settings import Settings, TextData
@@ -62,7 +62,7 @@ def shown_runs(found: Material) -> list[Run]:
     """The runs that have recorded something; folders that differ only in the seed are one run."""
     groups: dict[str, list[Run]] = {}
     for folder in found.folders["runs"]:
-        if run := found.read(partial(read_run, weights=False), folder):
+        if run := found.tried(partial(read_run, weights=False), folder):
             last, total = int(run.steps.max(initial=0)), run.settings.training.steps
             if last < total:
                 how_far = f"step {last:,} of {total:,}"
@@ -94,7 +94,7 @@ def _section(run: Run, found: Material, most: int) -> Row:
     # Where one topic's words end and the next one's begin; none if topics are not next to each other.
     changes = np.flatnonzero(np.diff(topics))
     adjacent = len(changes) <= len(np.unique(topics))
-    passages = found.read(read_passages_file, Path(run.name) / "passages" / "passages.json")
+    passages = found.read(PASSAGES, Path(run.name) / "passages")
     return {
         "name": run.name,
         "title": title_of(run),

@@ -10,24 +10,22 @@ import numpy as np
 from msgspec.structs import asdict
 
 from topicscope.records import (
+    ARTICLES,
+    CLAIMS,
+    COMPARISONS,
+    CORPORA,
+    LANDSCAPES,
+    PROBE,
+    REPRODUCE_SETTINGS,
+    SWEEP,
+    TOPICS,
     ArticlePart,
     Comparison,
-    LandscapeGrid,
     PairedRow,
     ProbeRow,
     ReproduceSettings,
     SweepRow,
     TopicWord,
-    read_articles,
-    read_claims,
-    read_corpora,
-    read_landscape,
-    read_landscapes,
-    read_paired,
-    read_probe,
-    read_reproduce_settings,
-    read_sweep,
-    read_topic_words,
     sweep_table,
 )
 from topicscope.reporting.answer import (
@@ -41,7 +39,7 @@ from topicscope.reporting.answer import (
     paired_verdict,
     probe_notes,
 )
-from topicscope.reporting.page.material import Material, evenly
+from topicscope.reporting.page.material import Material
 from topicscope.reporting.rounding import NOTHING, comparison_text, is_significant, readable, with_interval
 from topicscope.reporting.verdicts import KINDS, counts, headline, source_table
 from topicscope.store import Row
@@ -63,14 +61,14 @@ SWEPT_FOR = {
 
 def claims_section(folder: Path, number: int, found: Material) -> Row | None:
     """The claims of a folder and the words of its article; None, with a note, if it has neither."""
-    claims = found.read(read_claims, folder / "claims.json")
-    words = found.read(read_articles, folder / "article.json") or []
+    claims = found.read(CLAIMS, folder)
+    words = found.read(ARTICLES, folder) or []
     if claims == []:
         found.notes.append(f"{folder}: no claim is measured yet; run topicscope reproduce --out {folder} to resume.")
     if not claims and not words:
         return None
     claims = claims or []
-    settings = found.read(read_reproduce_settings, folder / "settings.json") if claims else None
+    settings = found.read(REPRODUCE_SETTINGS, folder) if claims else None
     captions = {name: caption for own in words for name, caption in own.captions.items()}
     # Some figures belong to no claim.
     others = [name for name in captions if (folder / "figures" / f"{name}.svg").exists()]
@@ -151,26 +149,27 @@ def probe_section(folder: Path, number: int, found: Material) -> Row | None:
 
     A table's rows are cells by the names of its columns.
     """
-    rows = found.read(read_probe, folder / "probe.json")
+    rows = found.read(PROBE, folder)
     if not rows:
         if rows is not None:
             found.notes.append(f"{folder}: the probe has measured nothing yet; run it again to resume.")
         return None
     anchor, names = f"probe-{number}", labels_of(rows)
-    comparisons = found.read(read_paired, folder / "comparisons.json") or []
+    comparisons = found.read(COMPARISONS, folder) or []
     drawn = [path for kind in DRAWN for path in sorted((folder / "figures").glob(f"{kind}*.svg"))]
     images = found.images(drawn, anchor)
+    topic_words, corpora = found.read(TOPICS, folder), found.read(CORPORA, folder)
     return {
         "anchor": anchor,
         "folder": str(folder),
-        "notes": probe_notes(found.read(read_corpora, folder / "corpus.json") or [], rows),
+        "notes": probe_notes(corpora or [], rows),
         "conclusion": answers(rows),
         "compared": paired_answers(comparisons, names),
         "comparisons": [_paired_row(row, names) for row in paired(comparisons)],
         # Own topics come from no LDA.
         "lda": any(row.fraction is not None for row in rows),
         "rows": [table_row(row) for row in rows],
-        "topics": _topics(found.read(read_topic_words, folder / "topics.csv") or []),
+        "topics": _topics(topic_words or []),
         "answering": [image for image in images if image["name"].startswith(DRAWN[:3])],
         "images": [image for image in images if not image["name"].startswith(DRAWN[:3])],
     }
@@ -231,7 +230,7 @@ def sweep_section(folder: Path, number: int, found: Material) -> Row | None:
     if not (folder / "sweep.json").exists():
         again = f"topicscope sweep --out {folder} --resume resumes it"
         found.notes.append(f"{folder}: the sweep is not finished; {again}.")
-    rows = found.read(read_sweep, folder / "sweep.json")
+    rows = found.read(SWEEP, folder)
     if not rows:
         return None
     table = sweep_table(rows)
@@ -271,17 +270,12 @@ def _brief(value: Any) -> str:
 
 def landscape_sections(found: Material) -> list[Row]:
     """The loss over (α, β): one entry for every T, τ and W^V in the folders."""
-    grids: list[LandscapeGrid] = []
-    for folder in found.folders["landscapes"]:
-        # Many small ones in one file, as ``reproduce`` writes them, or one of ``landscape``.
-        if (folder / "landscapes.npz").exists():
-            grids += found.read(read_landscapes, folder) or []
-        if (folder / "landscape.npz").exists() and (one := found.read(read_landscape, folder)):
-            about, weights, loss = one
-            kept = evenly(len(weights), GRID_POINTS)
-            grids.append((about, weights[kept], loss[np.ix_(kept, kept)]))
-    unique: dict[Any, Row] = {}
-    for about, weights, loss in grids:
-        key = about.value, about.topics, about.per_document, about.words
-        unique[key] = asdict(about) | {"weights": found.numbers(weights), "grid": found.numbers(loss)}
-    return [unique[key] for key in sorted(unique)]
+    unique = {
+        (own.value, own.topics, own.per_document, own.words): own
+        for folder in found.folders["landscapes"]
+        for own in found.read(LANDSCAPES, folder) or []
+    }
+    return [
+        asdict(own) | {"weights": found.numbers(np.array(own.weights)), "grid": found.numbers(np.array(own.grid))}
+        for _, own in sorted(unique.items())
+    ]
