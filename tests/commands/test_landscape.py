@@ -40,7 +40,7 @@ def test_landscape_writes_grid_numbers_and_figures(tmp_path: Path, capsys: pytes
             grid["weighted_average"], (9 * grid["alpha"][:, None] + grid["beta"][None, :]) / 10, rtol=1e-12
         )
     assert (tmp_path / "block" / "landscape.png").read_bytes()[:4] == b"\x89PNG"
-    assert sorted(path.suffix for path in (tmp_path / "block").iterdir()) == [".json", ".npz", ".png", ".svg"]
+    assert sorted(path.suffix for path in (tmp_path / "block").iterdir()) == [".json", ".json", ".npz", ".png", ".svg"]
 
 
 def test_a_diagonal_value_has_its_optimum_on_the_boundary_and_nothing_is_overwritten(

@@ -140,4 +140,4 @@ def main(words: list[str]) -> None:
         print_json(grid)
         return
     print_parts(grid, PARTS)
-    console().print(f"{options.out}: landscape.npz, landscape.json, landscape.png, landscape.svg")
+    console().print(f"{options.out}: landscape.npz, landscape.json, landscape.png, landscape.svg, landscapes.json")
