@@ -354,7 +354,9 @@ def _read_weights(
             f"{checkpoint} has {len(embedding)} tokens, but its settings.toml asks for {vocabulary}: "
             f"give a run folder whose files belong together{fits}."
         )
-    biases = {name: tensors[name].reshape(-1) for name in ("prediction_bias", "value_bias") if name in tensors}
+    biases: dict[str, Vector] = {
+        name: tensors[name].reshape(-1) for name in ("prediction_bias", "value_bias") if name in tensors
+    }
     if "value_bias" in biases:
         biases["value_bias"] = embedding @ biases["value_bias"].reshape(-1, embedding.shape[1])[layer or 0]
     return embedding, value, biases
