@@ -35,14 +35,9 @@ def test_equal_work_is_done_once_the_longest_first_and_found_under_either_name(t
     assert DONE == ["c/other", "a/one"]
     assert not is_there(same, (5,), tmp_path)
     assert not is_there(replace(same, unavailable="Not here."), SEEDS, tmp_path)
-
-
-def test_a_damaged_file_is_named_with_the_remedy(tmp_path: Path) -> None:
-    need = Numbers("a/one", 1.0)
-    list(computed([need], SEEDS, tmp_path, workers=1))
-    task(need, SEEDS, tmp_path).path(tmp_path).write_text("[1.0")
+    task(same, SEEDS, tmp_path).path(tmp_path).write_text("[1.0")
     with pytest.raises(UnreadableError, match=r"a-one-.*\.json cannot be read .*: remove it to have it done again"):
-        list(computed([need], SEEDS, tmp_path, workers=1))
+        list(computed([same], SEEDS, tmp_path, workers=1))
 
 
 def test_a_key_has_what_a_training_depends_on_and_not_its_name() -> None:
@@ -58,12 +53,9 @@ def test_a_key_has_what_a_training_depends_on_and_not_its_name() -> None:
     assert changed[-1].key((0, 5)) == changed[-1].key((0, 6))
     assert need.key((0,)) != need.key((1,))
     assert need.key(SEEDS)["version"] == Experiment.VERSION
-
-
-def test_experiments_on_text_use_the_seeds_that_are_theirs() -> None:
-    need = Experiment(name="a", settings=small_text_settings(), most_seeds=2)
-    assert need.key((3, 4, 5))["seeds"] == [3, 4]
-    assert replace(need, most_seeds=20).cost > need.cost
+    on_text = Experiment(name="a", settings=small_text_settings(), most_seeds=2)
+    assert on_text.key((3, 4, 5))["seeds"] == [3, 4]
+    assert replace(on_text, most_seeds=20).cost > on_text.cost
 
 
 def test_a_training_has_a_seed_axis_and_common_held_out_documents(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,13 +78,11 @@ def test_training_on_text_measures_every_layer(tmp_path: Path) -> None:
     need = Experiment(name="small", settings=settings, most_seeds=2)
     run = need.restore(need.compute((0, 1, 2)))
     rows = (2, len(run.steps))
-    assert run.metrics["loss"].shape == rows
     assert np.isfinite(run.metrics["loss"]).all()
-    assert (run.metrics["norm/value"][0] != run.metrics["norm/value"][1]).all()
-    for query in ("words", "mask"):
-        # Attention starts nearly uniform.
-        assert run.metrics[f"attention/{query}"].shape == (*rows, 2)
-        assert ((run.metrics[f"attention/{query}"] > 0) & (run.metrics[f"attention/{query}"] < 0.05)).all()
+    # Attention starts nearly uniform.
+    words = run.metrics["attention/words"]
+    assert words.shape == (*rows, 2)
+    assert ((words > 0) & (words < 0.05)).all()
 
 
 def tiny_probing(folder: Path) -> Probing:
@@ -125,7 +115,6 @@ def test_models_of_one_tokenizer_share_topics_and_a_probe_is_read_back(
     monkeypatch.setattr(topics, "fit_lda", counted)
     trained = tiny_probing(tmp_path / "model")
     untrained = replace(trained, model=f"random:{trained.model}", group="untrained")
-    assert trained.name == f"probe/trained/{tmp_path / 'model'}"
     work = [task(need, (0,), tmp_path) for need in (trained, untrained)]
     contents = map_tasks(operator.call, work, tmp_path / "work", workers=1)
     assert len(fits) == 1

@@ -33,7 +33,9 @@ def records_of(folder: Path) -> list[ClaimRecord]:
 def test_what_came_out_is_said_first_then_the_findings_then_the_argument_then_all_claims(results: Path) -> None:
     page = page_of([results]).html
     first = text_of(page[page.index('id="results"') : page.index("<nav")])
-    assert "Of the paper's claims 5 hold, 3 fail, 1 is undecided. Of the paper's that fail: 3 not" in first
+    assert (
+        "Of the paper's claims 5 hold, 3 fail, 1 is undecided. Why 3 of the paper's fail: not explained (3)." in first
+    )
     places = [page.index(f'id="{anchor}"') for anchor in (
         "results", "findings", "film", "sandbox", "embeddings", "value", "stages", "try", "yours", "training",
         "claims-0",

@@ -7,24 +7,21 @@ are made anew each time.
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rich.columns import Columns
-from rich.console import Group
-from rich.live import Live
+import msgspec
 from rich.padding import Padding
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 from threadpoolctl import threadpool_limits
 
 from topicscope.commands.folders import is_begun, locked
 from topicscope.commands.options import keywords, parse
-from topicscope.commands.terminal import console, log_to_terminal
+from topicscope.commands.terminal import console, log_to_terminal, progress_bar
 from topicscope.errors import InputError, check_at_least, check_one_of, listed, path_of, refuse
-from topicscope.papers.claim import not_run
+from topicscope.papers.claim import Claim, not_run
 from topicscope.papers.needs import PRESETS, Preset
 from topicscope.papers.paper import TOPIC_STRUCTURE, Paper, paper, selected
 from topicscope.papers.reproduction import Progress, Reproducing, write_claims
@@ -61,7 +58,7 @@ examples:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class Request:
     """What is to be measured, and where."""
 
     out: Path = Path("results")
@@ -106,28 +103,23 @@ class Asked:
             raise refuse("--models", " ".join(self.models), "give each model once")
 
     @property
-    def of_preset(self) -> Preset:
-        """The preset with these models, and so many seeds."""
-        preset = replace(PRESETS[self.preset], models=self.models)
-        return preset if self.seeds is None else replace(preset, seeds=self.seeds)
-
-    @property
     def settings(self) -> ReproduceSettings:
         """What the results depend on."""
-        preset = self.of_preset
-        return ReproduceSettings(preset=preset.name, seeds=preset.seeds, seed=self.seed, models=list(self.models))
+        seeds = self.seeds or PRESETS[self.preset].seeds
+        return ReproduceSettings(preset=self.preset, seeds=seeds, seed=self.seed, models=list(self.models))
 
-    def papers(self) -> list[Paper]:
-        """The papers, with what is needed; a model that was named and cannot be probed is refused."""
-        papers = [paper(name, self.of_preset) for name in dict.fromkeys(self.paper)]
+    def chosen(self) -> list[tuple[Paper, tuple[Claim, ...]]]:
+        """Each paper with the claims that are asked for; a model that was named and cannot be probed is refused."""
+        preset = Preset(self.preset, self.settings.seeds, self.models)
+        papers = [paper(name, preset) for name in dict.fromkeys(self.paper)]
         for need in (need for own in papers for need in own.experiments.values()):
             if getattr(need, "model", None) in self.models and need.unavailable:
                 raise InputError(need.unavailable)
-        return papers
+        return selected(papers, self.only)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Asked):
+class Options(Request):
     """Options of the command."""
 
     list: bool = False
@@ -169,8 +161,7 @@ class Reproduction:
 
 def list_claims(**asked: Any) -> list[ClaimRecord]:
     """What would be measured; the arguments are those of ``reproduce``."""
-    options = _asked(asked)
-    chosen = selected(options.papers(), options.only)
+    chosen = _requested(asked).chosen()
     return [not_run(claim, own.name, own.missing(claim)) for own, claims in chosen for claim in claims]
 
 
@@ -181,9 +172,8 @@ def reproduce(out: Path | str, *, report: Callable[[Progress], None] | None = No
     ``workers``, ``engine`` and ``address``. Finished work in the folder is not done again; a folder with other settings
     is refused.
     """
-    options = _asked({"out": path_of(out, "out"), **asked})
-    out = options.out
-    chosen = selected(options.papers(), options.only)
+    options = _requested({"out": path_of(out, "out"), **asked})
+    out, chosen = options.out, options.chosen()
     # Refused before anything is made, and checked again under the lock: another command may have begun here meanwhile.
     _check_folder(out, options.settings)
     from topicscope.reporting.page import write_report
@@ -207,27 +197,21 @@ def reproduce(out: Path | str, *, report: Callable[[Progress], None] | None = No
         return Reproduction(claims, [path for own in papers for path in own.drawn], articles, out)
 
 
-def _asked(asked: dict[str, Any]) -> Asked:
+def _requested(asked: dict[str, Any]) -> Request:
     """The options, with a single paper, claim or model as a list of one."""
     lists: dict[str, Any] = {name: listed(asked[name], name) for name in ("paper", "only", "models") if name in asked}
-    return Asked(**asked | lists)
+    return Request(**asked | lists)
 
 
 def _check_folder(out: Path, asked: ReproduceSettings) -> None:
     """Refuse a folder that holds something else, or claims of other settings."""
     if not is_begun(out, "settings.json", what="claims", command="reproduce"):
         return
-    stored = REPRODUCE_SETTINGS.read(out)
-
-    def given(value: Any) -> str:
-        return (" ".join(value) or "not given") if isinstance(value, list) else str(value)
-
-    different = [
-        f"--{name} {given(getattr(stored, name))} there, {given(getattr(asked, name))} here"
-        for name in asked.__struct_fields__
-        if getattr(stored, name) != getattr(asked, name)
-    ]
-    if different:
+    there, here = (
+        {name: (" ".join(value) or "not given") if isinstance(value, list) else value for name, value in own.items()}
+        for own in map(msgspec.structs.asdict, (REPRODUCE_SETTINGS.read(out), asked))
+    )
+    if different := [f"--{name} {there[name]} there, {here[name]} here" for name in here if there[name] != here[name]]:
         raise InputError(
             f"--out {out} holds claims of other settings ({'; '.join(different)}): give those, or another --out."
         )
@@ -254,39 +238,20 @@ def main(words: list[str]) -> int:
 
 
 @contextmanager
-def _progress_shown(*, quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
-    """One live display on a terminal, a short line for each claim elsewhere, nothing if quiet."""
+def _progress_shown(*, quiet: bool) -> Iterator[Callable[[Progress], None]]:
+    """A bar with the last claim on a terminal, a short line for each claim elsewhere, nothing if quiet."""
     out = console(to_errors=True)
-    if quiet:
-        yield None
-    elif out.is_terminal:
-        with Live(Text("reading the claims"), console=out, transient=True, refresh_per_second=2) as live:
-            yield lambda progress: live.update(_display(progress))
-    else:
+    with progress_bar("work", quiet=quiet) as bar:
 
         def show(progress: Progress) -> None:
-            if progress.last:
-                out.print(_line(progress), no_wrap=True, overflow="ellipsis")
+            claims = f"{progress.claims:>4}/{progress.all_claims}"
+            last = f"{progress.last.id} {progress.last.verdict}" if progress.last else ""
+            bar(progress.work, progress.all_work, f"{claims.strip()} claims {last}")
+            if progress.last and not quiet and not out.is_terminal:
+                line = f"{claims}  {progress.last.verdict:<10}{progress.last.id:<40} {claim_text(progress.last)}"
+                out.print(line, no_wrap=True, overflow="ellipsis")
 
         yield show
-
-
-def _display(progress: Progress) -> Group:
-    """Claims and work done, and the last claim."""
-    bar = ProgressBar(total=max(progress.all_work, 1), completed=progress.work, width=40)
-    state = Text(
-        f" {progress.work} of {progress.all_work} pieces of work, {progress.claims} of {progress.all_claims} claims"
-    )
-    return Group(Columns([bar, state]), _line(progress) if progress.last else Text())
-
-
-def _line(progress: Progress) -> Text:
-    """A claim that was just measured."""
-    assert progress.last is not None
-    claim = progress.last
-    line = Text(f"{progress.claims:>4}/{progress.all_claims}  ", no_wrap=True, overflow="ellipsis")
-    line.append(f"{claim.verdict:<10}", style=COLOURS[claim.verdict])
-    return line.append(f"{claim.id:<40} {claim_text(claim)}")
 
 
 def _print_json(claims: list[ClaimRecord]) -> None:
@@ -305,9 +270,9 @@ def _print_answer(result: Reproduction) -> None:
     for row in source_table(result.claims, groups):
         verdicts.add_row(*row.values())
     out.print("", verdicts)
-    if found := [finding for words in result.articles for finding in words.findings]:
+    if findings := [finding for words in result.articles for finding in words.findings]:
         out.print(Text("\nFindings", style="bold"))
-        for place, finding in enumerate(found, start=1):
+        for place, finding in enumerate(findings, start=1):
             sentence = Text(f"{place}. {finding.title} {powers(finding.sentence)}")
             out.print(Padding(sentence, (0, 0, 0, 2), expand=False))
     if broken := what_does_not_hold(result.claims):

@@ -25,14 +25,6 @@ CAUSES = {
     "power": "too few runs to tell",
     "unknown": "not explained",
 }
-# The same, counted.
-COUNTED = {
-    "error": ("error in the paper", "errors in the paper"),
-    "wording": ("matter of wording", "matters of wording"),
-    "settings": ("matter of settings", "matters of settings"),
-    "power": ("with too few runs to tell", "with too few runs to tell"),
-    "unknown": ("not explained", "not explained"),
-}
 # Each verdict, in words for one claim and for several.
 VERDICTS: dict[Verdict, tuple[str, str]] = {
     "holds": ("holds", "hold"),
@@ -80,9 +72,10 @@ def headline(records: Sequence[ClaimRecord]) -> list[str]:
         if some and verdict == "not run":
             lines.append(f"Not run: {', '.join(record.id for record in some)}.")
         elif some:
-            numbers = {cause: causes.count(cause) for cause in COUNTED if cause in causes}
-            reasons = ", ".join(f"{number} {COUNTED[cause][number > 1]}" for cause, number in numbers.items())
-            lines.append(f"Of the paper's that {VERDICTS[verdict][1]}: {reasons}.")
+            reasons = ", ".join(
+                f"{words} ({causes.count(cause)})" for cause, words in CAUSES.items() if cause in causes
+            )
+            lines.append(f"Why {len(some)} of the paper's {VERDICTS[verdict][len(some) > 1]}: {reasons}.")
     return lines
 
 

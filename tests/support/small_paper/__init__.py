@@ -37,6 +37,7 @@ sources = { "Figure 2" = "6.1" }
 [[figure]]
 name = "figure2"
 needs = ["figure2/*"]
+draw = "measures.figure2"
 caption = "Figure 2: numbers"
 
 [[claim]]

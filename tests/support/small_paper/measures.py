@@ -1,10 +1,12 @@
-"""What its claims measure."""
+"""What its claims measure, and its figure."""
 
 from typing import Any
 
+from matplotlib.figure import Figure
 from threadpoolctl import threadpool_info
 
 from topicscope.papers.claim import Measurement, exact, over_seeds, per_run
+from topicscope.reporting.figures import Panel, Series, curves
 
 
 def nothing(results: Any) -> Measurement:
@@ -23,3 +25,8 @@ def rows(values: list[float]) -> Measurement:
 
 def loss(results: Any) -> Measurement:
     return over_seeds(results["small/run"].final["held_out_loss"])
+
+
+def figure2(results: Any, *, title: str) -> Figure:
+    numbers = results["figure2/long"]
+    return curves(title, [Panel(series=[Series(x=range(len(numbers)), y=numbers)])])
