@@ -36,7 +36,7 @@ TRAINED: dict[str, tuple[tuple[Start, bool], ...]] = {
 # Settings that the page has under their own names, and those of training that have their defaults there.
 MASKING = ("mask", "keep", "random")
 TRAINING = ("loss", "optimizer", "learning_rate", "adam_epsilon", "batch", "l2")
-DEFAULTS = ("average", "l2_parts", "momentum", "adam_betas", "decay", "schedule")
+DEFAULTS = ("average", "decay", "schedule")
 
 
 def playground(settings: Settings | Path | str | None = None, *, out: Path | str = FILE) -> Path:
@@ -97,13 +97,12 @@ def _on_the_page(given: Settings, scale: float, trained: Sequence[tuple[Start, b
         own = scale if start == "normal" else given.model.part(name).scale
         model[name] = Part(start=start, train=train, scale=own)
     embedding = Part(start="identity", train=False)
-    optimizer = "adam" if training.optimizer == "adamw" else training.optimizer
     return replace(
         given,
         data=replace(data, dirichlet=data.dirichlet[:1] * len(data.dirichlet), ends=False),
         masking=replace(given.masking, fixed=False),
         model=Model(masked_keys=given.model.masked_keys, embedding=embedding, **model),
-        training=replace(training, optimizer=optimizer, **{name: getattr(Training, name) for name in DEFAULTS}),
+        training=replace(training, **{name: getattr(Training, name) for name in DEFAULTS}),
     )
 
 

@@ -341,7 +341,8 @@ class Equation6:
         by_embedding = []
         if by_values is not None:
             slopes["value"] = by_values.mT
-            gradients["prediction_bias"] = by_values.sum(dim=1)
+            if "prediction_bias" in names:
+                gradients["prediction_bias"] = by_values.sum(dim=1)
             if embedding is not None:
                 slopes["value"] = torch.bmm(embedding, by_values.mT)
                 by_embedding.append(torch.bmm(columns["value"], by_values))
@@ -349,13 +350,15 @@ class Equation6:
             slopes["key"] = self._product(columns["query"], by_scores)
             slopes["query"] = self._product(columns["key"], by_scores.mT)
         for name, slope in slopes.items():
-            gradients[f"{name}_bias"] = slope.sum(dim=2)[:, None]
-            gradients[name] = (slope if embedding is None else torch.bmm(slope, embedding.mT))[:, None]
+            if f"{name}_bias" in names:
+                gradients[f"{name}_bias"] = slope.sum(dim=2)[:, None]
+            if name in names:
+                gradients[name] = (slope if embedding is None else torch.bmm(slope, embedding.mT))[:, None]
             if "embedding" in names:
                 by_embedding.append(torch.bmm(self._matrices[name].mT, slope))
-        if by_embedding:
+        if "embedding" in names:
             gradients["embedding"] = torch.stack(by_embedding).sum(dim=0).mT
-        return {name: gradient for name, gradient in gradients.items() if name in names}
+        return gradients
 
     def _map(self, name: str) -> Float[Tensor, "seed all token"]:
         """W X + b."""

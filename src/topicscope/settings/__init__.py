@@ -130,5 +130,5 @@ class Settings:
         if stages and (self.model.uniform or not trained & ATTENTION_PARTS or not trained - ATTENTION_PARTS):
             remedy = 'it needs attention that is not uniform, key or query trained, and another part; use "joint"'
             raise refuse("training.schedule", self.training.schedule, remedy)
-        if self.training.l2 and not trained & frozenset(self.training.l2_parts):
-            raise refuse("training.l2_parts", self.training.l2_parts, "none of them is trained; name one that is")
+        if self.training.l2 and trained.isdisjoint(PARTS):
+            raise refuse("training.l2", self.training.l2, "none of the parts that it applies to is trained")

@@ -3,13 +3,12 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from topicscope.errors import check_at_least, check_not_negative, check_one_of, check_positive, refuse
-from topicscope.settings.model import EXTRAS, PARTS
+from topicscope.errors import check_at_least, check_not_negative, check_positive
 from topicscope.settings.values import settle
 
 Loss = Literal["cross_entropy", "squared"]
 Average = Literal["document", "batch"]
-Optimizer = Literal["sgd", "momentum", "adam", "adamw"]
+Optimizer = Literal["sgd", "momentum", "adam"]
 Decay = Literal["constant", "cosine"]
 Schedule = Literal["joint", "two_stage", "alternating"]
 Precision = Literal["float32", "float64"]
@@ -31,41 +30,24 @@ class Training:
     "batch": one mean over all masked positions of a step, which weights a document by how many it has."""
 
     l2: float = 0.0
-    """λ of eq. 2: adds λ‖θ‖² to the loss."""
-
-    l2_parts: tuple[str, ...] = PARTS
-    """The parts θ that L2 applies to; only trained ones among them count."""
+    """λ of eq. 2: adds λ‖θ‖² to the loss, θ all trained parts of eq. 6."""
 
     optimizer: Optimizer = "adam"
-    """Plain SGD, SGD with momentum, Adam or AdamW."""
+    """Plain SGD, SGD with momentum 0.9, or Adam with β₁ = 0.9 and β₂ = 0.999."""
 
     learning_rate: float = 0.01
     """Learning rate at the first step; the paper's figures use 0.01."""
 
-    momentum: float = 0.9
-    """The momentum, for "momentum"."""
-
-    adam_betas: tuple[float, float] = (0.9, 0.999)
-    """Adam's β₁ and β₂, for "adam" and "adamw"."""
-
     adam_epsilon: float = 1e-8
-    """Adam's ε, for "adam" and "adamw"."""
-
-    weight_decay: float = 0.01
-    """The decay of weights per step, relative to the learning rate, for "adamw"."""
+    """Adam's ε."""
 
     decay: Decay = "constant"
     """The learning rate over steps: constant, or falling to zero along a cosine."""
 
     schedule: Schedule = "joint"
-    """"joint": all parts at once; "two_stage": all but keys and queries under uniform attention, then keys and queries
-    alone (§5.1); "alternating": all but keys and queries, then keys and queries alone, in turn (§8.1)."""
-
-    stage_steps: int = 0
-    """For "two_stage": steps of the first stage; 0 means half."""
-
-    rounds: int = 2
-    """For "alternating": how many times each of the two is trained."""
+    """"joint": all parts at once; "two_stage": for half of the steps all but keys and queries under uniform attention,
+    then keys and queries alone (§5.1); "alternating": all but keys and queries, then keys and queries alone, each twice
+    in turn (§8.1)."""
 
     batch: int = 40
     """Documents (or passages) per step."""
@@ -80,8 +62,8 @@ class Training:
     """Rows are distinct tokens in "bag" (needs no positions), positions in "reference"; "auto": the first that can."""
 
     threads: int = 0
-    """Threads of one run; results repeat to the bit for the same number only. 0 means one, or all cores if a step is
-    large, as it mostly is on text; the run folder records the number chosen."""
+    """Threads of one run; results repeat to the bit for the same number only. 0 means one, or all cores on text; the
+    run folder records the number chosen."""
 
     log_every: int = 10
     """Steps between recorded rows."""
@@ -102,26 +84,14 @@ class Training:
     def __post_init__(self) -> None:
         settle(self, "training.")
         check_positive("training.learning_rate", self.learning_rate)
-        rates = (("momentum", self.momentum), *(("adam_betas", beta) for beta in self.adam_betas))
-        for name, rate in rates:
-            if not 0 <= rate < 1:
-                raise refuse(f"training.{name}", rate, "give a number from 0 up to, but not including, 1")
         check_positive("training.adam_epsilon", self.adam_epsilon)
-        check_not_negative("training.weight_decay", self.weight_decay)
         check_not_negative("training.l2", self.l2)
-        for name in self.l2_parts:
-            check_one_of("training.l2_parts", name, PARTS + EXTRAS)
         for name in ("batch", "steps", "log_every", "checkpoint_every"):
             check_at_least(f"training.{name}", getattr(self, name), 1, MOST_STEPS)
-        for name in ("rounds", "validation_documents"):
-            check_at_least(f"training.{name}", getattr(self, name), 1)
-        for name in ("validate_every", "stage_steps"):
-            check_at_least(f"training.{name}", getattr(self, name), 0)
+        check_at_least("training.validation_documents", self.validation_documents, 1)
+        check_at_least("training.validate_every", self.validate_every, 0)
         check_at_least("training.threads", self.threads, 0, MOST_THREADS)
         check_at_least("training.snapshots", self.snapshots, 0, MOST_SNAPSHOTS)
-        if self.stage_steps > self.steps:
-            remedy = f"the first stage cannot be longer than training.steps = {self.steps}"
-            raise refuse("training.stage_steps", self.stage_steps, remedy)
 
 
 # What text is trained with unless its settings say otherwise.

@@ -20,7 +20,7 @@ from torch.nn import functional
 from topicscope.model.bag import BagPass, Counting, Equation6, bag_batches, has_tables
 from topicscope.model.transformer import Transformer, padded_batch
 from topicscope.model.weights import Source, part_of, start_weights
-from topicscope.settings import ATTENTION_PARTS, Settings
+from topicscope.settings import ATTENTION_PARTS, PARTS, Settings
 from topicscope.settings.training import Loss
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.training.batches import BatchStream, PassageStream, stream_of
@@ -31,6 +31,8 @@ Weights = dict[str, Float[Tensor, "seed ..."]]
 CPU = torch.device("cpu")
 # What the table of values is made of without embeddings.
 VALUE_PARTS = frozenset({"value", "value_bias", "prediction_bias"})
+# Alternating training consists of so many turns.
+TURNS = 4
 
 
 @dataclass(frozen=True)
@@ -45,16 +47,16 @@ def phase(settings: Settings, step: int) -> Phase:
     """The phase that a step belongs to (§5.1, §8.1).
 
     joint: all trained parts. two_stage: all but keys and queries under uniform attention, then keys and queries
-    alone. alternating: the same two in turn, with attention frozen at what it is instead of held uniform.
+    alone. alternating: the same two, twice in turn, with attention frozen at what it is instead of held uniform.
     """
     trained, training = frozenset(settings.model.trained_parts), settings.training
     if training.schedule == "joint":
         return Phase(trained, settings.model.uniform)
     if training.schedule == "two_stage":
-        attention = step >= (training.stage_steps or training.steps // 2)
+        attention = step >= training.steps // 2
         uniform = settings.model.uniform or not attention
     else:
-        turn = min(step * 2 * training.rounds // training.steps, 2 * training.rounds - 1)
+        turn = min(step * TURNS // training.steps, TURNS - 1)
         attention, uniform = turn % 2 == 1, settings.model.uniform
     return Phase(trained & ATTENTION_PARTS if attention else trained - ATTENTION_PARTS, uniform)
 
@@ -105,6 +107,7 @@ class Engine:
         self.weights = shared_weights(models)
         self.trained = [name for name in self.weights if part_of(name) in settings.model.trained_parts]
         self._phase: Phase | None = None
+        self._moving = self.trained
 
     @cached_property
     def streams(self) -> Sequence[BatchStream | PassageStream]:
@@ -117,6 +120,7 @@ class Engine:
         if now == self._phase:
             return False
         self._phase = now
+        self._moving = [name for name in self.trained if part_of(name) in now.parts]
         for model in self.models:
             model.uniform_attention = now.uniform
             for name, parameter in model.named_parameters():
@@ -148,20 +152,16 @@ class Engine:
 
     def gradients(self, losses: Float[Tensor, " seed"]) -> Gradients:
         """Gradients of the losses computed last, and of L2: 2λθ; parameters that they do not depend on are left out."""
-        moving = [name for name, parameter in self.models[0].named_parameters() if parameter.requires_grad]
-        gradients = self.loss_gradients(losses, moving)
-        if self.training.l2:
-            for name in moving:
-                if part_of(name) in self.training.l2_parts:
-                    weight = self.weights[name]
-                    slope = gradients.get(name, torch.zeros_like(weight))
-                    gradients[name] = slope.add(weight, alpha=2 * self.training.l2)
+        gradients = self.loss_gradients(losses, self._moving)
+        for name in self._moving if self.training.l2 else ():
+            if name in PARTS:
+                slope = gradients.get(name, torch.zeros_like(self.weights[name]))
+                gradients[name] = slope.add(self.weights[name], alpha=2 * self.training.l2)
         return gradients
 
     def penalties(self) -> Float[np.ndarray, " seed"]:
-        """λ‖θ‖² of each seed over the chosen parts that are trained."""
-        names = [name for name in self.trained if part_of(name) in self.training.l2_parts]
-        squares = [self.weights[name].flatten(1).square().sum(dim=1) for name in names]
+        """λ‖θ‖² of each seed over the trained parts of eq. 6."""
+        squares = [self.weights[name].flatten(1).square().sum(dim=1) for name in self.trained if name in PARTS]
         return self.training.l2 * torch.stack(squares).sum(dim=0).double().cpu().numpy()
 
     def _backward(self, outputs: Sequence[Tensor], slopes: Sequence[Tensor], names: Sequence[str]) -> Gradients:

@@ -139,9 +139,6 @@ def _stepping(settings: Settings, topic_model: TopicModel) -> Stepping:
     """The run as the reduced model sees it; each thing that it does not cover is refused in one sentence."""
     model, training = settings.model, settings.training
     parts = [model.part(name) for name in PREDICTED]
-    optimizer = training.optimizer
-    if optimizer == "adamw":
-        raise InputError("Take-off is predicted for SGD, momentum and Adam; AdamW's decay of weights is not in it.")
     biases = any(model.part(name).train or model.part(name).start != "zero" for name in BIASES)
     needed = (
         (model.one_hot and not model.extras and not model.residual, "one-hot embeddings and nothing beyond eq. 7"),
@@ -160,11 +157,10 @@ def _stepping(settings: Settings, topic_model: TopicModel) -> Stepping:
             raise InputError(f"Take-off is predicted for {what}; this run has something else.")
     return Stepping(
         loss=training.loss,
-        optimizer=optimizer,
+        optimizer=training.optimizer,
         rate=training.learning_rate,
         scale=parts[0].scale,
         width=model.attention_dimension or topic_model.vocabulary,
-        momentum=training.momentum,
         epsilon=training.adam_epsilon,
         batch=training.batch,
     )
@@ -190,7 +186,7 @@ def _value(settings: Settings, topic_model: TopicModel) -> tuple[Matrix, str]:
     if model.masked_keys == "hidden":
         raise InputError("Theory's matrix is for visible masked keys.")
     own = _has_own_optimum(settings)
-    ridge = _ridge(settings) if own else 0.0
+    ridge = settings.training.l2 if own else 0.0
     kind = (
         "For W^V trained alone, with one-hot embeddings and uniform attention; this run differs, "
         "so only the pattern can be compared. "
@@ -240,7 +236,7 @@ def optimum_measures(settings: Settings, value: Float[np.ndarray, "layer token t
     size = float(np.linalg.norm(best))
     found["distance_to_optimum"] = float(np.linalg.norm(value[0] - best)) / size if size else None
     if training.loss == "squared":
-        exact, ridge = moments(topic_model, settings.masking, training.average), _ridge(settings)
+        exact, ridge = moments(topic_model, settings.masking, training.average), settings.training.l2
         here, least = (population_loss(matrix, exact, ridge=ridge) for matrix in (value[0], best))
         found["excess_over_optimum"] = here - least
         found["share_of_optimum"] = (1 - here) / (1 - least)
@@ -251,11 +247,6 @@ def _has_own_optimum(settings: Settings) -> bool:
     """Whether W^V alone is trained, on one-hot embeddings and under uniform attention."""
     embedding = settings.model.embedding
     return _alone(settings, "value") and embedding.start == "identity" and not embedding.train
-
-
-def _ridge(settings: Settings) -> float:
-    """The λ on W^V."""
-    return settings.training.l2 if "value" in settings.training.l2_parts else 0.0
 
 
 def _alone(settings: Settings, *names: str) -> bool:

@@ -24,7 +24,7 @@ from topicscope.store import Row
 FRAME_BYTES, CURVE_POINTS = 1_000_000, 150
 
 LOSSES = {"cross_entropy": "cross-entropy", "squared": "squared loss"}
-OPTIMIZERS = {"sgd": "SGD", "momentum": "SGD with momentum", "adam": "Adam", "adamw": "AdamW"}
+OPTIMIZERS = {"sgd": "SGD", "momentum": "SGD with momentum", "adam": "Adam"}
 WEIGHTS = {"embedding": "W^E", "value": "W^V", "key": "W^K", "query": "W^Q"}
 NAMES = WEIGHTS | {
     "key_bias": "b^K", "query_bias": "b^Q", "value_bias": "b^V", "prediction": "W^pred", "prediction_bias": "b^pred",
