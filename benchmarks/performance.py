@@ -8,11 +8,9 @@ import matplotlib.pyplot as plt
 import torch
 
 from pages import DOCS, write_part
-from step_costs import Growth, Point, ThreadGain, growth, thread_gains
+from step_costs import Growth, Point, growth
 from step_times import ENSEMBLE_SEEDS, bench
 from step_times import comparison as cells
-from topicscope.training.machine import LARGE_STEP
-from topicscope.work import available_cores
 
 TITLES = {
     "huggingface": "Hugging Face `BertForMaskedLM`, one layer",
@@ -31,11 +29,10 @@ def main() -> None:
     compared = bench(rounds=40)
     grown = growth(report=print)
     draw(grown, DOCS / "performance.svg")
-    gains = thread_gains(report=print)
-    write_part("training", page(compared, grown, gains))
+    write_part("training", page(compared, grown))
 
 
-def page(compared: dict[str, Any], grown: Growth, gains: list[ThreadGain]) -> str:
+def page(compared: dict[str, Any], grown: Growth) -> str:
     sections = [
         "## Training\n",
         "Written by `benchmarks/performance.py`; do not edit. "
@@ -54,11 +51,6 @@ def page(compared: dict[str, Any], grown: Growth, gains: list[ThreadGain]) -> st
         growth_table("Length: the same distinct tokens and queries, counting apart", "N", grown.length),
         growth_table("Vocabulary: one layer, trained embeddings of width 128", "V", grown.vocabulary),
         growth_table("Layers: trained embeddings of width 64, V = 101", "layers", grown.layers),
-        "### Threads\n",
-        f"The same step on one thread and on {available_cores()}, in turn, by the clock; medians. Training takes one "
-        f"thread below {LARGE_STEP / 1e9:g} billion multiply-adds per step (as `training/machine.py` counts them), and "
-        "all cores from there on; a gain above 1 is where several threads are faster.\n",
-        thread_table(gains),
     ]
     return "\n".join(sections)
 
@@ -85,16 +77,6 @@ def growth_table(title: str, size: str, points: list[Point]) -> str:
     for point in points:
         slow = "–" if point.reference is None else f"{point.reference * 1e3:,.1f}"
         lines.append(f"| {point.size:,} | {point.bag * 1e3:,.2f} | {slow} |")
-    return "\n".join(lines) + "\n"
-
-
-def thread_table(gains: list[ThreadGain]) -> str:
-    lines = ["| | multiply-adds, millions | one thread, ms | several, ms | gain |", "|---|---:|---:|---:|---:|"]
-    lines += [
-        f"| {one.name} | {one.multiply_adds / 1e6:,.0f} | {one.one * 1e3:,.1f} | {one.several * 1e3:,.1f} "
-        f"| {one.gain:.2f} |"
-        for one in gains
-    ]
     return "\n".join(lines) + "\n"
 
 

@@ -31,8 +31,11 @@ from topicscope.papers.topic_structure.experiments import LDA, ONE_HOT, QUIET, U
 from topicscope.settings import Model, Settings  # noqa: E402
 from topicscope.synthetic.topics import TopicModel  # noqa: E402
 from topicscope.training.engines import make_engine  # noqa: E402
-from topicscope.training.loop import Trainer, empty_run  # noqa: E402
-from topicscope.training.machine import torch_threads  # noqa: E402
+from topicscope.training.loop import (  # noqa: E402
+    Trainer,
+    empty_run,
+    torch_threads,
+)
 
 API = "window.topicscope.playground"
 TICKS = 100.0

@@ -1,8 +1,7 @@
-"""The cost of a training step: how it grows with length, vocabulary and layers, and what several threads gain."""
+"""The cost of a training step: how it grows with length, vocabulary and layers."""
 
 import dataclasses
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -10,12 +9,10 @@ import numpy as np
 
 from step_times import PAPER, Ours, engine_settings, timed_steps
 from topicscope.settings import Data, Model, Part, Settings
-from topicscope.settings.training import Engine
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
 from topicscope.training.batches import BatchStream
-from topicscope.training.machine import step_size, torch_threads
-from topicscope.work import available_cores
+from topicscope.training.loop import torch_threads
 
 # Position by position, attention of a batch of longer documents does not fit into memory.
 LONGEST_REFERENCE = 1_000
@@ -110,76 +107,3 @@ def _processor_seconds(settings: Settings, documents: MaskedDocuments, repeats: 
     # The first step warms up and is not counted.
     seconds: Sequence[float] = timed_steps(one, batch * (repeats + 1))[1:]
     return statistics.median(seconds)
-
-
-# (engine, words per topic, width, layers): steps of a few tens of millions of multiply-adds up to tens of billions.
-SIZES: tuple[tuple[Engine, int, int, int], ...] = (
-    ("bag", 10, 64, 1),
-    ("bag", 10, 64, 4),
-    ("bag", 100, 128, 1),
-    ("bag", 100, 128, 4),
-    ("bag", 500, 256, 2),
-    ("bag", 2_000, 128, 1),
-    ("reference", 10, 64, 1),
-    ("reference", 100, 128, 4),
-)
-TURNS = 9
-
-
-@dataclass(frozen=True)
-class ThreadGain:
-    """A step on one thread and on several, by the clock."""
-
-    name: str
-    multiply_adds: int
-    """As ``step_size`` counts them, which is what decides."""
-
-    one: float
-    """Median seconds of a step on one thread."""
-
-    several: float
-    """The same on all cores."""
-
-    gain: float
-    """Median over turns of how many times as fast several are."""
-
-
-def thread_gains(
-    sizes: Sequence[tuple[Engine, int, int, int]] = SIZES,
-    *,
-    turns: int = TURNS,
-    report: Callable[[str], None] = lambda state: None,
-) -> list[ThreadGain]:
-    """Measure each size, smallest first. The machine should have nothing else to do."""
-    found = []
-    for engine, words, width, layers in sizes:
-        model = dataclasses.replace(PAPER.model, dimension=width, layers=layers, embedding=Part())
-        name = f"{engine}, V = {10 * words + 1:,}, d = {width}, {layers} layer{'s' if layers > 1 else ''}"
-        report(name)
-        found.append(_gain(name, _sized(engine, words, model), turns))
-    return sorted(found, key=lambda gain: gain.multiply_adds)
-
-
-def _sized(engine: Engine, words: int, model: Model) -> Settings:
-    return engine_settings(dataclasses.replace(PAPER, data=Data(fresh=True, words=words), model=model), engine)
-
-
-def _gain(name: str, settings: Settings, turns: int) -> ThreadGain:
-    topic_model = TopicModel.from_settings(settings.documents)
-    trained = Ours(settings)
-    batch = trained.prepare([BatchStream(settings, topic_model).chunk(0).span(0, settings.training.batch)], 1)[0]
-    one, several = [], []
-    # The first turn warms up and is not counted.
-    for _ in range(turns + 1):
-        one.append(_clock_seconds(trained, batch, 1))
-        several.append(_clock_seconds(trained, batch, available_cores()))
-    gain = statistics.median(slow / fast for slow, fast in zip(one[1:], several[1:], strict=True))
-    size = step_size(settings)
-    return ThreadGain(name, size, statistics.median(one[1:]), statistics.median(several[1:]), gain)
-
-
-def _clock_seconds(trained: Ours, batch: object, threads: int) -> float:
-    with torch_threads(threads):
-        start = time.perf_counter()
-        trained.step(batch)
-        return time.perf_counter() - start

@@ -176,7 +176,7 @@ def bench(*, rounds: int = 30, report: Report | None = None) -> dict[str, Any]:
     themselves change. ``peak_memory_megabytes`` is what the model, its batches and two steps add, for all seeds
     together; None if unknown.
     """
-    from topicscope.training.machine import torch_threads
+    from topicscope.training.loop import torch_threads
 
     tell = report or (lambda done, total, state: None)
     with torch_threads(1):
@@ -268,7 +268,7 @@ def peak_memory(name: str) -> float | None:
 
 
 def _peak_memory(name: str) -> float | None:
-    from topicscope.training.machine import torch_threads
+    from topicscope.training.loop import torch_threads
 
     with torch_threads(1):
         # A first step brings in all that is imported and set up on first use.

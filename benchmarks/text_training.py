@@ -22,8 +22,7 @@ from topicscope.settings import TEXT_MODEL, TEXT_TRAINING, Model, Settings, Text
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.training.batches import Text
 from topicscope.training.engines import Engine, make_engine
-from topicscope.training.loop import Trainer
-from topicscope.training.machine import torch_threads
+from topicscope.training.loop import Trainer, torch_threads
 from topicscope.training.text import prepare_text
 
 SIZES = {

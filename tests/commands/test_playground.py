@@ -47,7 +47,6 @@ def test_parts_that_are_trained() -> None:
         (replace(FIGURE_2, data=Data(length=(100, 500))), "longest = 500 is not allowed: the playground has 2 to 400"),
         (replace(FIGURE_2, data=Data(topic_words="topics.npy")), "data.topic_words is not allowed here"),
         (replace(FIGURE_2, training=Training(batch=1_000)), "1 to 200"),
-        (replace(FIGURE_2, training=Training(optimizer="adamw")), 'the playground has "adam"'),
         (replace(FIGURE_2, model=ONE_HOT, training=Training(schedule="two_stage")), 'the playground has "joint"'),
     ],
 )

@@ -117,7 +117,7 @@ def test_bad_input_is_one_sentence_exit_code_2_and_nothing_written(
         ("[data]\ntopcs = 3\n", "did you mean data.topics?"),
         ("[data]\ntopics = \n", "line 2"),
         ("[training]\nstep = 3\n", "training.step is not a setting: did you mean training.steps?"),
-        ("[training]\nlr = 0.1\n", "training.lr is not a setting: give any of loss, average, l2, l2_parts"),
+        ("[training]\nlr = 0.1\n", "training.lr is not a setting: give any of loss, average, l2, optimizer"),
         ('[training]\nschedule = "three-stage"\n', "give one of joint, two_stage, alternating"),
     ],
 )
@@ -224,8 +224,8 @@ def test_where_there_is_no_optimum_the_answer_says_why_and_a_cosine_is_not_made_
     assert "W^V has" not in printed
     assert "--training.steps" not in printed
     assert main(["train", "--out", str(out), "--resume", "--training.steps", "24"]) == 2
-    said = 'training.steps (12 there, 24 here); training.decay = "cosine" depends on how many there are, so this run'
-    assert said in capsys.readouterr().err
+    sentence = "training.steps (12 there, 24 here); its beginning depends on the number of steps"
+    assert sentence in capsys.readouterr().err
 
 
 def test_the_example_of_own_topics_has_an_optimum_and_a_floor(

@@ -3,6 +3,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from support.helpers import small_settings
@@ -10,7 +11,7 @@ from topicscope.errors import InputError
 from topicscope.settings import TEXT_MODEL, TEXT_TRAINING, Masking, Settings, TextData
 from topicscope.settings.toml import (
     PACKAGED,
-    differences,
+    comparable,
     dump_settings,
     load_settings,
     settings_from_table,
@@ -21,7 +22,7 @@ from topicscope.text.tokenizers import MINILM
 
 
 def test_settings_survive_toml() -> None:
-    settings = small_settings(model={"value": {"start": "theorem", "train": False}}, training={"l2_parts": ["value"]})
+    settings = small_settings(model={"value": {"start": "theorem", "train": False}}, training={"l2": 0.5})
     assert settings_from_table(tomllib.loads(dump_settings(settings))) == settings
 
 
@@ -51,11 +52,16 @@ def test_files_named_in_toml_are_relative_to_it(tmp_path: Path) -> None:
     assert load_settings(tmp_path / "run.toml").documents.topic_words == str(tmp_path / "matrix.npy")
 
 
-def test_differences_name_the_setting_and_both_values() -> None:
-    changed = small_settings(data={"topics": 4}, training={"learning_rate": 0.5})
-    found = differences(changed, small_settings())
-    assert found == ["data.topics (3 there, 4 here)", "training.learning_rate (0.01 there, 0.5 here)"]
-    assert differences(changed, changed) == []
+def test_settings_are_compared_by_name_and_files_by_their_content(tmp_path: Path) -> None:
+    changed = comparable(small_settings(data={"topics": 4}, training={"learning_rate": 0.5}))
+    others = comparable(small_settings())
+    assert {name for name in others if changed[name] != others[name]} == {"data.topics", "training.learning_rate"}
+    tables = {}
+    for name, size in (("first", 7), ("copy", 7), ("other", 8)):
+        np.save(tmp_path / name, np.eye(size))
+        part = {"start": "file", "file": str(tmp_path / f"{name}.npy")}
+        tables[name] = comparable(small_settings(model={"value": part}))
+    assert tables["first"] == tables["copy"] != tables["other"]
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
@@ -86,11 +92,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"model": {"value": {"start": "file"}}}, "model.value.file"),
     ({"training": {"learning_rate": 0.0}}, "training.learning_rate = 0.0"),
     ({"training": {"l2": -1.0}}, "training.l2 = -1.0"),
-    ({"training": {"l2_parts": ["valeu"]}}, 'training.l2_parts = "valeu"'),
-    ({"training": {"momentum": 1.0}}, "training.momentum = 1.0"),
-    ({"training": {"adam_betas": [0.9, 1.0]}}, "training.adam_betas = 1.0"),
     ({"training": {"steps": 0}}, "training.steps = 0"),
-    ({"training": {"stage_steps": 99}}, "training.stage_steps = 99"),
     ({"training": {"batch": 0}}, "training.batch = 0"),
     ({"seed": -1}, "seed = -1"),
     ({"masking": {"mask": 1.0}, "model": {"masked_keys": "hidden"}}, "masking.mask = 1.0"),
@@ -99,8 +101,6 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"data": {"topic_words": "matrix.npy"}}, "data.topics = 3"),
     ({"data": {"per_document": 5}}, "data.per_document = 5"),
     ({"data": {"length": [1, 3_000_000_000]}}, "data.length = [1, 3000000000]"),
-    ({"training": {"l2": 0.1, "l2_parts": []}}, "training.l2_parts = []"),
-    ({"training": {"momentum": float("nan")}}, "training.momentum = nan"),
     ({"learning_rate": 0.1}, "did you mean training.learning_rate?"),
     ({"model": {"value": {"start": "finite"}, "masked_keys": "hidden"}}, "model.value.start"),
     ({"model": {"prediction": {"start": "identity"}}}, "set model.tied to false"),

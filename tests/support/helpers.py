@@ -98,7 +98,7 @@ def start_python(
 
 def run_files(folder: Path) -> dict[str, bytes]:
     """Every file of a run folder that must repeat to the bit."""
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def final_weights(folder: Path) -> dict[str, torch.Tensor]:

@@ -61,8 +61,3 @@ def small_text(passages: int = 60, vocabulary: int = 30, seed: int = 0) -> Text:
         articles=np.arange(passages, dtype=np.int32) // 3,
         specials=specials,
     )
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """Every file of a run that must repeat to the bit."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}

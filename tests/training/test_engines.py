@@ -21,7 +21,7 @@ from topicscope.model.bag import BagPass, has_tables
 from topicscope.model.transformer import target_weights
 from topicscope.model.weights import part_of
 from topicscope.settings import Settings
-from topicscope.settings.model import EXTRAS
+from topicscope.settings.model import EXTRAS, PARTS
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
 from topicscope.training.engines import Engine, TableEngine, losses, make_engine
@@ -287,15 +287,15 @@ def test_eq_1_weighs_documents_alike_and_the_pooled_mean_weighs_positions_alike(
 
 def test_l2_is_squared_reaches_the_weights_and_counts_trained_parts_only() -> None:
     """The released code takes L2 of detached data, and not squared: it never reaches the weights."""
-    changes: dict[str, Any] = {"l2": 0.3, "l2_parts": ["value", "key", "embedding"]}
+    changes: dict[str, Any] = {"l2": 0.3}
     still = {"embedding": {"start": "identity", "train": False}}
     topics = TopicModel.from_settings(small_settings().documents)
     regularised, plain = (
         make_engine(small_settings(model=still, training=training), (0, 1), topics) for training in (changes, {})
     )
     weights = {name: weight.detach().double() for name, weight in regularised.weights.items()}
-    value, key = (weights[name].flatten(1).square().sum(dim=1) for name in ("value", "key"))
-    squares = value + key
+    squares = sum(weights[name].flatten(1).square().sum(dim=1) for name in ("value", "key", "query"))
+    assert isinstance(squares, Tensor)
     assert regularised.penalties() == pytest.approx(0.3 * squares.numpy(), rel=1e-6)
     # The frozen identity would add ‖I‖² = 7, norms that are not squared something else.
     assert regularised.penalties() != pytest.approx(0.3 * (squares + 7).numpy(), rel=1e-2)
@@ -304,6 +304,6 @@ def test_l2_is_squared_reaches_the_weights_and_counts_trained_parts_only() -> No
         for engine in (regularised, plain)
     )
     for name, gradient in without.items():
-        added = 0.6 * weights[name] if name in ("value", "key") else torch.zeros_like(weights[name])
+        added = 0.6 * weights[name] if name in PARTS else torch.zeros_like(weights[name])
         torch.testing.assert_close(with_l2[name].double() - gradient, added, rtol=1e-4, atol=1e-7)
     assert "embedding" not in with_l2

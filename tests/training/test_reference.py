@@ -177,7 +177,6 @@ def test_a_run_s_predicted_take_off_and_norms_are_near_its_own() -> None:
         ({"model": replace(EQUATION_7, key=Part(scale=0.1))}, "one scale"),
         ({"model": replace(EQUATION_7, masked_keys="hidden")}, "visible"),
         ({"training": Training(l2=1e-4)}, "no L2"),
-        ({"training": Training(optimizer="adamw")}, "AdamW"),
         ({"training": Training(steps=5)}, "10 steps"),
         ({"training": Training(loss="squared", optimizer="sgd", learning_rate=100.0)}, "diverges"),
         ({"data": Data(topics=30, words=20)}, "topics · words = 600"),

@@ -12,7 +12,6 @@ from support.helpers import small_settings
 from topicscope.measure.attention import ATTENTION_CLASSES
 from topicscope.measure.run import Run, read_run, run_bytes, run_of, together, write_run
 from topicscope.model.weights import start_weights
-from topicscope.settings import Settings
 from topicscope.synthetic.topics import TopicModel
 from topicscope.training import batches, record
 from topicscope.training.batches import held_out_documents
@@ -191,13 +190,3 @@ def test_runs_of_single_seeds_together_have_what_all_of_them_have() -> None:
     assert np.array_equal(both.metrics["loss"][1], first.metrics["loss"][0, :-1])
     assert np.array_equal(both.frames["averages/value_products"][0], second.frames["averages/value_products"][0])
     assert both.frames["averages/value_products"].shape == (2, len(first.frame_steps), 1, 5)
-
-
-def test_torch_is_left_with_the_threads_it_had() -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(before + 1)
-    settings: Settings = SETTINGS
-    train_seeds(settings, (0,), MODEL)
-    left = torch.get_num_threads()
-    torch.set_num_threads(before)
-    assert left == before + 1

@@ -9,7 +9,8 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from support.text_corpus import contents, small_text, small_text_settings, write_corpus
+from support.helpers import run_files
+from support.text_corpus import small_text, small_text_settings, write_corpus
 from topicscope.errors import DivergedError, InputError
 from topicscope.measure.run import read_run
 from topicscope.model.transformer import Transformer
@@ -54,7 +55,7 @@ def test_seeds_trained_together_are_those_trained_alone_and_repeat_to_the_bit(
 ) -> None:
     together = read_run(run.path)
     again = train(small_text_settings(corpus, training={"snapshots": 3}), tmp_path / "again", seeds=(0, 1))
-    assert contents(again.path) == contents(run.path)
+    assert run_files(again.path) == run_files(run.path)
     alone = read_run(train(small_text_settings(corpus, seed=1), tmp_path / "alone").path)
     assert alone.metrics["loss"][0] == pytest.approx(together.metrics["loss"][1], rel=1e-5)
     assert alone.metrics["loss"][0] != pytest.approx(together.metrics["loss"][0], rel=1e-3)
@@ -237,12 +238,12 @@ def test_bad_input_leaves_an_empty_folder_empty_and_others_as_they_were(
     with pytest.raises(InputError, match="does not exist"):
         train(small_text_settings(tmp_path / "missing.txt"), out)
     assert not list(out.iterdir())
-    before, other = contents(run.path), small_text_settings(corpus, data={"vocabulary": 5_000})
+    before, other = run_files(run.path), small_text_settings(corpus, data={"vocabulary": 5_000})
     with pytest.raises(InputError, match="is not empty"):
         train(other, run.path)
     with pytest.raises(InputError, match=r"data\.vocabulary"):
         train(other, run.path, resume=True)
-    assert contents(run.path) == before
+    assert run_files(run.path) == before
 
 
 def test_a_corpus_of_single_words_is_refused(tmp_path: Path) -> None:

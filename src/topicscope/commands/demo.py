@@ -60,7 +60,7 @@ class Demo(Result):
 def demo(out: Path | str = "topicscope-demo", *, report: Report | None = None) -> Demo:
     """Train both models into a folder, resuming where they were stopped, and write its page."""
     from topicscope.reporting.page import write_report
-    from topicscope.training.loop import Watching, train
+    from topicscope.training.loop import train
     from topicscope.training.reference import optimum_measures
 
     out = path_of(out, "out")
@@ -73,7 +73,7 @@ def demo(out: Path | str = "topicscope-demo", *, report: Report | None = None) -
 
     with locked(out):
         for name, settings in RUNS.items():
-            runs.append(read_run(train(settings, out / name, resume=True, watching=Watching(progress)).path))
+            runs.append(read_run(train(settings, out / name, resume=True, report=progress).path))
             before += settings.training.steps
         page = write_report([out / name for name in RUNS], out / "report.html")
     value = runs[0].weights["value"][0]

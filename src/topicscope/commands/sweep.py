@@ -7,7 +7,6 @@ same table.
 
 import contextlib
 import dataclasses
-import hashlib
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -29,7 +28,7 @@ from topicscope.measure.uncertainty import student_interval
 from topicscope.records import SWEEP, SweepRow, frame_of, sweep_table, table_html
 from topicscope.reporting.rounding import NOTHING, readable
 from topicscope.settings.sweep import Point, Sweep, dump_sweep, load_sweep
-from topicscope.settings.toml import FILE_SETTINGS, flat, to_table
+from topicscope.settings.toml import comparable
 from topicscope.store import as_before_if_refused, struct_text, table_text, write_atomically
 from topicscope.synthetic.topics import TopicModel
 from topicscope.work import Report, Task, check_engine, map_tasks
@@ -176,26 +175,19 @@ def _task(point: Point, seeds: tuple[int, ...], out: Path) -> Task[Group]:
     point = Point(point.values, dataclasses.replace(point.settings, training=training))
     label = " ".join(f"{name.rpartition('.')[2]} {_brief(value)}" for name, value in point.values.items())
     # Settings by name, the files that they name by their content; seeds are separate.
-    settings = flat(to_table(point.settings)) | {"seed": None}
-    for name in FILE_SETTINGS:
-        if path := settings[name]:
-            try:
-                settings[name] = hashlib.sha256(Path(path).read_bytes()).hexdigest()
-            except OSError as error:
-                raise InputError(f"{name} = {path} cannot be read ({error.strerror}): give an existing file.") from None
-    key = {"version": VERSION, "settings": settings, "seeds": list(seeds)}
+    key = {"version": VERSION, "settings": comparable(point.settings) | {"seed": None}, "seeds": list(seeds)}
     name = Task(label, key, None).path(out).stem
     return Task(label, key, Group(point, seeds, out, name))
 
 
 def train_group(group: Group) -> bytes:
     """Train the seeds, from their last checkpoint if they were begun before; the table's rows, as JSON."""
-    from topicscope.training.loop import Watching, train
+    from topicscope.training.loop import train
 
     folder, began = Path("runs", group.name), time.perf_counter()
     with contextlib.suppress(DivergedError):
-        watching = Watching(interruptible=False)
-        train(group.point.settings, group.sweep / folder, seeds=group.seeds, resume=True, watching=watching)
+        out = group.sweep / folder
+        train(group.point.settings, out, seeds=group.seeds, resume=True, interruptible=False)
     seconds, run = (time.perf_counter() - began) / len(group.seeds), read_run(group.sweep / folder)
     rows = [
         _row(run, place, settings=dict(group.point.values), seed=seed, train_seconds=seconds, run=str(folder))

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from topicscope.commands.options import INLINE, check_out_is_given, keywords, parse, value_of
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
@@ -89,20 +89,12 @@ def train(
     return read_run(folder.path)
 
 
-def train_into(
-    settings: Settings,
-    out: Path,
-    *,
-    seeds: Sequence[int] = (),
-    resume: bool = False,
-    device: Device = "auto",
-    report: Report | None = None,
-) -> "RunFolder":
-    """Train, and write report.html."""
+def train_into(settings: Settings, out: Path, *, report: Report | None = None, **options: Any) -> "RunFolder":
+    """Train, and write report.html; ``options`` are those of ``training.loop.train``."""
     from topicscope.reporting.page import write_report
-    from topicscope.training.loop import Watching, train
+    from topicscope.training.loop import train
 
-    folder = train(settings, out, seeds=seeds, resume=resume, device=device, watching=Watching(report))
+    folder = train(settings, out, report=report, **options)
     write_report([folder.path], folder.path / "report.html")
     return folder
 
@@ -177,15 +169,13 @@ def _answer(run: Run) -> list[str]:
 
 def _where_next(folder: "RunFolder") -> list[str]:
     """What to do next."""
-    from topicscope.training.folder import why_not_longer
-
     settings, out = folder.settings(), shlex.quote(str(folder.path))
     following = [f"topicscope check {out}"]
     if isinstance(settings.data, TextData):
         corpus = shlex.quote(settings.data.corpus)
         following = [f"topicscope probe {out}/huggingface --corpus {corpus} --out {out}-probe"]
         following = following if folder.export_path.exists() else []
-    if not why_not_longer(settings.training):
+    if settings.training.can_grow:
         following.append(f"topicscope train --out {out} --resume --training.steps {2 * settings.training.steps}")
     return [f"page: {folder.path / 'report.html'}", *(f"next: {command}" for command in following)]
 

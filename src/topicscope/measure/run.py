@@ -47,7 +47,7 @@ class Run(Result):
     """NaN where a number was not recorded. With a ``layer`` axis: "norm/PART", "rotation" ((1 − cos)/2 between W^V and
     itself ten steps earlier), "contrast/value" (same- minus different-topic average of W^E⊤W^V W^E), "attention/words"
     and "attention/mask" (how far attention of these queries is from uniform, in total variation). Without: "loss" of
-    the step's own batch, without L2; "validation_loss", "penalty", "learning_rate", "contrast/embedding",
+    the step's own batch, without L2; "validation_loss", "penalty", "contrast/embedding",
     "modes/key-topics" and the like (norms of parts of W^K and W^Q), "uniform_gain" (W^V's gain under uniform
     attention as a share of the optimum's)."""
 

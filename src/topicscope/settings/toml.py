@@ -1,6 +1,7 @@
 """Settings from and to TOML."""
 
 import dataclasses
+import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 import tomli_w
 
-from topicscope.errors import InputError, path_of, shown
+from topicscope.errors import InputError, path_of
 from topicscope.settings import PARTS, Settings, TextData
 from topicscope.settings.values import check_keys, made
 from topicscope.store import expanded, read_toml
@@ -91,14 +92,24 @@ def to_table(settings: Any) -> Table:
     return dataclasses.asdict(settings)
 
 
-def differences(ours: Settings, theirs: Settings) -> list[str]:
-    """One phrase for each setting that differs: ``data.topics (12 there, 10 here)``."""
-    left, right = flat(to_table(ours)), flat(to_table(theirs))
-    return [
-        f"{name} ({shown(right.get(name))} there, {shown(left[name])} here)"
-        for name in left
-        if left[name] != right.get(name)
-    ]
+def comparable(settings: Settings) -> Table:
+    """All settings by dotted name; files are named by their content, since a run keeps copies of them.
+
+    A corpus and a tokenizer have absolute paths instead, since they stay where they are.
+    """
+    values = flat(to_table(with_absolute_paths(settings)))
+    for name in FILE_SETTINGS:
+        if file := values.get(name):
+            values[name] = "content " + hashlib.sha256(file_content(name, file)).hexdigest()[:12]
+    return values
+
+
+def file_content(name: str, file: str) -> bytes:
+    """The bytes of the file that a setting names."""
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise InputError(f"{name} = {file} cannot be read ({error.strerror}): give an existing file.") from None
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> Table:

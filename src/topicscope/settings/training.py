@@ -93,6 +93,11 @@ class Training:
         check_at_least("training.threads", self.threads, 0, MOST_THREADS)
         check_at_least("training.snapshots", self.snapshots, 0, MOST_SNAPSHOTS)
 
+    @property
+    def can_grow(self) -> bool:
+        """Whether a longer run begins as this one did: early steps do not depend on how many there are."""
+        return self.decay == "constant" and self.schedule == "joint"
+
 
 # What text is trained with unless its settings say otherwise.
 TEXT_TRAINING = Training(

@@ -9,21 +9,21 @@ import contextlib
 import hashlib
 import logging
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import safetensors.torch
-import torch
+import tomli_w
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from topicscope.errors import InputError, UnreadableError, path_of
+from topicscope.errors import InputError, UnreadableError, path_of, shown
 from topicscope.measure.run import FILE, Run, read_run, run_bytes
 from topicscope.records import VERSIONS, Versions
-from topicscope.settings import PARTS, Data, Settings, TextData, Training
-from topicscope.settings.toml import differences, dump_settings, load_settings, with_absolute_paths
+from topicscope.settings import PARTS, Settings, TextData, Training
+from topicscope.settings.toml import FILE_SETTINGS, comparable, file_content, flat, load_settings, nested, to_table
 from topicscope.store import (
     alone_in,
     checkpoint_path,
@@ -36,6 +36,7 @@ from topicscope.work import package_versions
 
 logger = logging.getLogger(__name__)
 
+NO_FACTS: Mapping[str, str] = {}
 RECORDED_PACKAGES = ("topicscope", "torch", "numpy", "scipy", "safetensors")
 # How many checkpoints are kept.
 KEPT = 2
@@ -79,74 +80,77 @@ class RunFolder:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Make the folder if needed, and keep other processes from training in it meanwhile."""
+        if self.path.exists() and not self.path.is_dir():
+            raise InputError(f"--out {self.path} is a file: give a folder.")
         otherwise = f"{self.path} is being trained in by another process: wait for it, or choose another --out."
         with alone_in(self.path, otherwise=otherwise):
             remove_leftovers(self.path)
             yield
 
     def settings_to_train(
-        self, settings: Settings, seeds: Sequence[int], *, resume: bool, facts: Mapping[str, str] | None = None
+        self, settings: Settings, seeds: Sequence[int], *, resume: bool, facts: Mapping[str, str] = NO_FACTS
     ) -> Settings:
         """The settings given, or those of the run to resume, which must be the same but may ask for more steps.
 
-        ``facts`` are what no setting contains: the device, and the passages of a corpus.
+        ``facts`` are what the settings do not contain: the device, and the passages of a corpus.
         """
-        self._check_is_free(resume=resume)
         if not (resume and self.settings_path.exists()):
+            self._check_is_free(resume=resume)
             return settings
         stored, steps = self.settings(), settings.training.steps
         if type(stored.data) is not type(settings.data):
             kind = "text" if isinstance(stored.data, TextData) else "documents of a topic model"
             raise InputError(f"{self.path} holds a run on {kind}: choose another --out.")
-        longer = steps > stored.training.steps and not why_not_longer(stored.training)
-        comparable = _with_steps(stored, steps) if longer else stored
-        different = differences(_comparable(settings), _comparable(comparable))
-        others, versions = list[str](), self.versions()
+        longer = steps > stored.training.steps and stored.training.can_grow
+        versions = self.versions()
+        here, there = comparable(settings), comparable(_with_steps(stored, steps) if longer else stored)
         if versions:
-            here, there = dict(facts or {}), versions.facts
-            if len(seeds) > 1 or len(versions.seeds) > 1:
-                here["seeds"], there = _listed(seeds), {**there, "seeds": _listed(versions.seeds)}
-            others = [
-                f"{name} ({there[name]} there, {value} here)"
-                for name, value in here.items()
-                if there.get(name, value) != value
-            ]
+            here, there = {**here, **facts}, there | versions.facts
+            if len(versions.seeds) > 1 or len(seeds) > 1:
+                here["seed"], there["seed"] = list(seeds), versions.seeds
+        different = [name for name in here if there.get(name, here[name]) != here[name]]
         if different:
-            remedy = _remedy(different, stored.training, steps)
-            raise InputError(f"{self.path} holds a run with other settings: {', '.join(different + others)}; {remedy}.")
-        if others:
-            raise InputError(
-                f"{self.path} holds a run made with other things: {', '.join(others)}; resume with the same seeds, "
-                "corpus, tokenizer and device, or choose another --out."
-            )
+            pairs = ", ".join(f"{name} ({shown(there[name])} there, {shown(here[name])} here)" for name in different)
+            remedy = self._remedy(different, stored.training, steps)
+            raise InputError(f"{self.path} holds another run: {pairs}; {remedy}, or choose another --out.")
         return _with_steps(stored, steps)
 
     def _check_is_free(self, *, resume: bool) -> None:
-        """Refuse a folder that is not empty, unless the run in it is to be resumed."""
-        path = self.path
-        if path.exists() and not path.is_dir():
-            raise InputError(f"--out {path} is a file: give a folder.")
-        if not resume and path.is_dir() and any(path.iterdir()):
-            raise InputError(
-                f"--out {path} is not empty: choose another folder, or add --resume to resume the run in it."
-            )
-        if resume and path.is_dir() and not self.settings_path.exists():
-            # A run killed before its settings were written leaves copies of the files they name, or its passages.
+        """Refuse a folder that is not empty, unless all in it is of a run that was killed before it had settings."""
+        if resume:
+            # Copies of the files that settings name, and passages.
             ours = ("topic_words", *PARTS, self.tokenizer_path.name, self.passages_path.name)
-            others = [item.name for item in path.iterdir() if item.stem not in ours and item.suffix != ".tmp"]
+            others = [item.name for item in self.path.iterdir() if item.stem not in ours and item.suffix != ".tmp"]
             if others:
-                raise InputError(f"--out {path} holds no run to resume (it has {others[0]}): give the folder of a run.")
+                raise InputError(
+                    f"--out {self.path} holds no run to resume (it has {others[0]}): give the folder of a run."
+                )
+        elif any(self.path.iterdir()):
+            raise InputError(
+                f"--out {self.path} is not empty: choose another folder, or add --resume to resume the run in it."
+            )
+
+    @staticmethod
+    def _remedy(different: Sequence[str], stored: Training, steps: int) -> str:
+        """What to do about what differs from the existing run; ``steps`` are asked for."""
+        if "training.threads" in different:
+            return f"results repeat to the bit for one thread count only, so give --training.threads {stored.threads}"
+        if different == ["training.steps"]:
+            longer = "its beginning depends on the number of steps (decay, schedule), so it cannot be made longer"
+            return (
+                f"{longer if steps > stored.steps else 'a run cannot be made shorter'}: leave it out to resume the run"
+            )
+        return "leave the settings out to resume the run, with the same seeds, corpus and device"
 
     def create(self, settings: Settings) -> None:
         """Write the settings; files that they name are copied in, so that the folder is complete."""
-
-        def copied(file: str, stem: str) -> str:
-            name = stem + Path(file).suffix
-            if Path(file).resolve() != (self.path / name).resolve():
-                write_atomically(self.path / name, Path(file).read_bytes())
-            return name
-
-        write_atomically(self.settings_path, dump_settings(_map_files(settings, copied)))
+        values = flat(to_table(settings))
+        for name in FILE_SETTINGS:
+            if file := values.get(name):
+                values[name] = name.split(".")[1] + Path(file).suffix
+                if Path(file).resolve() != (self.path / values[name]).resolve():
+                    write_atomically(self.path / values[name], file_content(name, file))
+        write_atomically(self.settings_path, tomli_w.dumps(nested(values)))
 
     def describe(self, seeds: Sequence[int], threads: int, facts: Mapping[str, str]) -> None:
         """Write what the run is made with; if it was begun before, warn of what is different now."""
@@ -162,15 +166,12 @@ class RunFolder:
         if before is None:
             VERSIONS.write(self.path, now)
             return
-        then = {"python": before.python, "machine": before.machine, **before.packages}
-        for name, version in {"python": now.python, "machine": now.machine, **now.packages}.items():
-            if then.get(name) != version:
+        here, there = ({"python": own.python, "machine": own.machine, **own.packages} for own in (now, before))
+        for name in here:
+            if there.get(name) != here[name]:
                 logger.warning(
                     "%s was begun with %s %s and resumes with %s: it may not repeat to the bit.",
-                    self.path,
-                    name,
-                    then.get(name),
-                    version,
+                    *(self.path, name, there.get(name), here[name]),
                 )
 
     # What training writes, and reads again.
@@ -237,67 +238,8 @@ def cut(run: Run, step: int) -> Run:
 
 
 def _checksum(step: int, tensors: dict[str, Tensor]) -> str:
-    digest = hashlib.sha256(str(step).encode())
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+    return hashlib.sha256(str(step).encode() + safetensors.torch.save(tensors)).hexdigest()
 
 
 def _with_steps(settings: Settings, steps: int) -> Settings:
     return replace(settings, training=replace(settings.training, steps=steps))
-
-
-def why_not_longer(training: Training) -> str | None:
-    """The setting that makes early steps depend on how many there are; None if a longer run begins as this one did."""
-    if training.decay == "cosine":
-        return 'training.decay = "cosine" depends on how many there are'
-    if training.schedule == "alternating":
-        return 'training.schedule = "alternating" divides all of them into turns'
-    if training.schedule == "two_stage" and not training.stage_steps:
-        return "training.stage_steps = 0 gives half of them to the first stage"
-    return None
-
-
-def _listed(seeds: Sequence[int]) -> str:
-    return ", ".join(map(str, seeds))
-
-
-def _remedy(different: Sequence[str], stored: Training, steps: int) -> str:
-    """What to do about settings that differ from those of the existing run; ``steps`` are asked for."""
-    if any(phrase.startswith("training.threads ") for phrase in different):
-        return (
-            "results repeat to the bit for one thread count only, so give "
-            f"--training.threads {stored.threads}, or choose another --out"
-        )
-    if all(phrase.startswith("training.steps ") for phrase in different):
-        longer = f"{why_not_longer(stored)}, so this run cannot be made longer"
-        reason = longer if steps > stored.steps else "a run cannot be made shorter"
-        return f"{reason}; leave it out to resume the run, or choose another --out"
-    return "leave the settings out to resume the run, or choose another --out"
-
-
-def _comparable(settings: Settings) -> Settings:
-    """The settings with files named by their content, since a run keeps copies under names of its own.
-
-    A corpus and a tokenizer have absolute paths instead, since they stay where they are.
-    """
-    return _map_files(with_absolute_paths(settings), lambda file, stem: _digest(file))
-
-
-def _map_files(settings: Settings, change: Callable[[str, str], str]) -> Settings:
-    data, parts = settings.data, {}
-    if isinstance(data, Data) and data.topic_words:
-        data = replace(data, topic_words=change(data.topic_words, "topic_words"))
-    for name in PARTS:
-        part = settings.model.part(name)
-        parts[name] = replace(part, file=change(part.file, name)) if part.file else part
-    return replace(settings, data=data, model=replace(settings.model, **parts))  # type: ignore[arg-type]
-
-
-def _digest(file: str) -> str:
-    try:
-        return "content " + hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12]
-    except OSError as error:
-        raise InputError(f"{file} cannot be read ({error.strerror}): give an existing file.") from None

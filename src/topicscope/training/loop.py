@@ -16,7 +16,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -24,12 +24,13 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from topicscope.errors import DivergedError, InputError, StoppedTraining, refuse
 from topicscope.measure.run import Run
 from topicscope.measure.stages import rotation
-from topicscope.model.weights import Source
+from topicscope.model.weights import Source, shapes
 from topicscope.precision import device_named
 from topicscope.settings import Settings, TextData, Training
 from topicscope.settings.data import Device
@@ -38,30 +39,20 @@ from topicscope.store import as_before_if_refused, struct_text, write_atomically
 from topicscope.synthetic.topics import TopicModel
 from topicscope.training.engines import CPU, Engine, make_engine
 from topicscope.training.folder import Checkpoint, RunFolder
-from topicscope.training.machine import check_memory, out_of_memory_said, torch_threads, with_threads
 from topicscope.training.optimizers import Optimizer, learning_rate
 from topicscope.training.record import ROTATION_STEPS, Measures, Recorder, export, final_measures, norms
 from topicscope.training.reference import reference
-from topicscope.work import Report
+from topicscope.work import Report, available_cores
 
 logger = logging.getLogger(__name__)
 
+# Copies of every weight: itself, its gradient, and Adam's two averages.
+WEIGHT_COPIES = 4
+# The share of the free memory that training may take; the rest is left to everything else.
+SHARE = 0.9
+
 # Asked between steps: whether to save and stop.
 Stop = Callable[[], bool]
-
-
-@dataclass(frozen=True)
-class Watching:
-    """How training is followed, and whether Ctrl-C finishes the step and saves before it stops."""
-
-    report: Report | None = None
-    rows: Callable[[Callable[[], Run]], None] | None = None
-    """Called at every recorded row, with a function that returns the run so far."""
-
-    interruptible: bool = True
-
-
-UNWATCHED = Watching()
 
 
 def train(
@@ -71,73 +62,67 @@ def train(
     seeds: Sequence[int] = (),
     resume: bool = False,
     device: Device = "auto",
-    watching: Watching = UNWATCHED,
+    report: Report | None = None,
+    interruptible: bool = True,
 ) -> RunFolder:
     """Train a model of documents of a topic model or of a text into a new folder, or resume the run in it.
 
     Several ``seeds``, instead of that of the settings, are trained in one tensor. If something is wrong with the
-    settings, the folder is left as it was.
+    settings, the folder is left as it was. ``interruptible``: Ctrl-C finishes the step and saves before it stops.
     """
     folder, on_text = RunFolder(out), isinstance(settings.data, TextData)
-    seeds = _checked_seeds(settings, seeds, folder, resume)
+    if len(set(seeds)) != len(seeds):
+        raise InputError(f"seeds = {list(seeds)} is not allowed: give each one once.")
     if not on_text and device not in ("auto", "cpu"):
         raise refuse("device", device, "topic models are trained on the processor; leave it out")
     place = device_named(device) if on_text and settings.engine == "reference" else CPU
-    facts = {"engine": settings.engine, "device": place.type}
-    given = with_threads(with_absolute_paths(settings))
-    chosen = folder.settings_to_train(given, seeds, resume=resume, facts=facts)
-    if resume and not folder.settings_path.exists():
-        logger.info("%s holds no run yet: starting one.", folder.path)
+    facts = {"device": place.type}
+    # Small matrix products are faster on one thread than on two.
+    threads = settings.training.threads or (available_cores() if on_text else 1)
+    settings = with_absolute_paths(replace(settings, training=replace(settings.training, threads=threads)))
     trainer: Trainer | None = None
     with (
-        torch_threads(chosen.training.threads),
         as_before_if_refused(folder.path, folder.locked(), lambda: trainer is not None and trainer.step > 0),
+        torch_threads(threads),
     ):
-        # Once more, now that nobody else can write here.
-        folder.settings_to_train(given, seeds, resume=resume, facts=facts)
+        versions = folder.versions() if resume and not seeds else None
+        seeds = versions.seeds if versions and len(versions.seeds) > 1 else list(seeds) or [settings.seed]
+        chosen = folder.settings_to_train(settings, seeds, resume=resume, facts=facts)
+        if not folder.settings_path.exists():
+            if resume:
+                logger.info("%s holds no run yet: starting one.", folder.path)
+            # A tokenizer is left by a run whose settings are lost, and may have been different. Settings come before
+            # the corpus is read: if the run is killed meanwhile, it resumes with them.
+            shutil.rmtree(folder.tokenizer_path, ignore_errors=True)
+            folder.create(chosen)
         source: Source
         if isinstance(chosen.data, TextData):
-            source = _text(chosen, seeds, folder, facts, watching.report)
+            from topicscope.training.text import prepare_text
+
+            source, facts["passages"] = prepare_text(chosen.data, folder.path, report=report)
+            folder.settings_to_train(chosen, seeds, resume=True, facts=facts)
         else:
             source = TopicModel.from_settings(chosen.data)
         chosen.check_vocabulary(source.vocabulary)
-        with out_of_memory_said(chosen):
-            if place == CPU:
-                # The weights alone may be too large to be drawn.
-                check_memory(chosen, source.vocabulary, len(seeds))
-            trainer = Trainer(make_engine(chosen, seeds, source, device=place), folder)
-            folder.create(chosen)
-            folder.describe(seeds, chosen.training.threads, facts)
-            newest = folder.newest()
-            if newest is None:
-                newest = _with_theory(empty_run(str(folder.path), chosen, seeds, source), source), None
-                if newest[0].reference:
-                    write_atomically(folder.path / "reference.json", struct_text(newest[0].reference))
-            trainer.begin(*newest)
-            logger.info("the %s engine computes this model, threads: %d.", chosen.engine, chosen.training.threads)
-            trainer.run(watching)
+        if place == CPU:
+            # The weights alone may be too large to be drawn.
+            check_memory(chosen, source.vocabulary, len(seeds))
+        trainer = Trainer(make_engine(chosen, seeds, source, device=place), folder)
+        folder.create(chosen)
+        folder.describe(seeds, threads, facts)
+        newest = folder.newest()
+        if newest is None:
+            newest = _with_theory(empty_run(str(folder.path), chosen, seeds, source), source), None
+            if newest[0].reference:
+                write_atomically(folder.path / "reference.json", struct_text(newest[0].reference))
+        trainer.begin(*newest)
+        logger.info("the %s engine computes this model, threads: %d.", chosen.engine, threads)
+        trainer.run(report, interruptible=interruptible)
         if on_text and chosen.model.is_bert:
             export(trainer.engine, folder.export_path, folder.tokenizer_path)
         elif on_text:
             logger.info("the model is not BERT's architecture: no Hugging Face folder is saved.")
     return folder
-
-
-def _text(
-    settings: Settings, seeds: Sequence[int], folder: RunFolder, facts: dict[str, str], report: Report | None
-) -> Source:
-    """The corpus as passages, which are one of the ``facts``: those of a run that is resumed must be the same."""
-    from topicscope.training.text import prepare_text
-
-    if not folder.settings_path.exists():
-        # Left by a run whose settings are lost, and may have been different. The settings come before the corpus
-        # is read: if the run is killed meanwhile, it resumes with them.
-        shutil.rmtree(folder.tokenizer_path, ignore_errors=True)
-        folder.create(settings)
-    assert isinstance(settings.data, TextData)
-    text, facts["passages"] = prepare_text(settings.data, folder.path, report=report)
-    folder.settings_to_train(settings, seeds, resume=True, facts=facts)
-    return text
 
 
 def train_seeds(
@@ -186,16 +171,6 @@ def _with_theory(run: Run, source: Source) -> Run:
     return replace(run, theory={**run.theory, **matrices}, reference=expected)
 
 
-def _checked_seeds(settings: Settings, seeds: Sequence[int], folder: RunFolder, resume: bool) -> list[int]:
-    """The seeds asked for, by default those of the run to resume, or that of the settings."""
-    if len(set(seeds)) != len(seeds):
-        raise InputError(f"seeds = {list(seeds)} is not allowed: give each one once.")
-    versions = folder.versions() if resume and not seeds else None
-    if versions and len(versions.seeds) > 1:
-        return versions.seeds
-    return list(seeds) or [settings.seed]
-
-
 class Trainer:
     """The state of training between steps: weights and optimiser of all seeds, whatever they are trained on."""
 
@@ -238,19 +213,19 @@ class Trainer:
         device = self.engine.weights["value"].device
         self._history = {int(step): value.to(device) for step, value in checkpoint.part("history").items()}
 
-    def run(self, watching: Watching = UNWATCHED) -> None:
+    def run(self, report: Report | None = None, *, interruptible: bool = True) -> None:
         """Train to the last step, or until Ctrl-C is pressed.
 
         A seed that diverges is left out from there on. The last step is observed but not trained.
         """
-        with stop_on_interrupt() if watching.interruptible else contextlib.nullcontext(lambda: False) as stop:
-            self._run(watching, stop)
+        with stop_on_interrupt() if interruptible else contextlib.nullcontext(lambda: False) as stop:
+            self._run(report, stop)
         if self.folder and not self._going.any():
             self.folder.save(self.recorded())
         if self._diverged:
             raise DivergedError(" ".join(self._diverged))
 
-    def _run(self, watching: Watching, stop: Stop) -> None:
+    def _run(self, report: Report | None, stop: Stop) -> None:
         training, engine = self.training, self.engine
         while True:
             last = self.step == training.steps
@@ -272,12 +247,10 @@ class Trainer:
             self._observe()
             if has_row(training, self.step):
                 self._log(numbers)
-                if watching.rows:
-                    watching.rows(self.recorded)
                 if not self._going.any():
                     break
-            if watching.report:
-                watching.report(self.step, training.steps, f"loss {np.mean(numbers[self._going]):.4f}")
+            if report:
+                report(self.step, training.steps, f"loss {np.mean(numbers[self._going]):.4f}")
             if last:
                 self._save()
                 break
@@ -316,7 +289,6 @@ class Trainer:
             broken = ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
             words = name.replace("_", " ").replace("/", " ")
             self._leave_out(broken, [f"{words} at step {self.step} is not finite"] * len(broken))
-        numbers["learning_rate"] = np.full(len(losses), learning_rate(self.training, self.step))
         if (earlier := self._history.get(self.step - ROTATION_STEPS)) is not None:
             now = self.engine.weights["value"].detach()
             numbers["rotation"] = rotation(now.cpu().numpy(), earlier.cpu().numpy())
@@ -394,3 +366,45 @@ def stop_on_interrupt() -> Iterator[Stop]:
     finally:
         if usual:
             signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextlib.contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Compute with this many threads, then with as many as before: results repeat to the bit for one count only."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        # NumPy's products, which rows of metrics are made from, have threads of their own.
+        with threadpool_limits(count, user_api="blas"):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def check_memory(settings: Settings, vocabulary: int, seeds: int = 1) -> None:
+    """Refuse training that cannot fit before it starts: the system would end the process without a word."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        # Only Linux says how much there is.
+        return
+    needed = needed_bytes(settings, vocabulary, seeds)
+    if needed > SHARE * free:
+        raise InputError(
+            f"training needs about {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free: lower training.batch, "
+            "training.validation_documents, data.length, model.dimension or the vocabulary."
+        )
+
+
+def needed_bytes(settings: Settings, vocabulary: int, seeds: int = 1) -> float:
+    """About how many bytes training keeps at its peak: weights; states of every layer, and scores where masked."""
+    model, training, longest = settings.model, settings.training, settings.data.longest
+    parameters = shapes(model, vocabulary, longest)
+    weights = WEIGHT_COPIES * sum(math.prod(shape) for shape in parameters.values())
+    rows = min(longest, vocabulary) if settings.engine == "bag" else longest
+    # Kept for the backward pass: queries, keys, values, what attention gives, and the ins and outs of the blocks.
+    layers = model.layers * (10 * (model.dimension or vocabulary) + 2 * model.feed_forward)
+    scores = 3 * settings.masking.mask * vocabulary
+    documents = max(training.batch * (layers + scores), training.validation_documents * scores)
+    return (8 if training.precision == "float64" else 4) * seeds * (weights + rows * documents)

@@ -380,7 +380,7 @@ def run_optimum(
     model, training = settings.model, settings.training
     # Of what the map is made of; keys and queries do not reach it.
     reached = {"embedding", "value", "prediction_bias", "value_bias"}
-    l2 = reached & set(model.trained_parts) & set(training.l2_parts) if training.l2 else set[str]()
+    l2 = reached & set(model.trained_parts) if training.l2 else set[str]()
     trained = any(model.part(name).train for name in biases)
     frozen = sum((bias for name, bias in biases.items() if not model.part(name).train), np.zeros(population.vocabulary))
     one_hot = one_hot and not model.embedding.train
