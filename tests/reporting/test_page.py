@@ -33,7 +33,7 @@ from topicscope.measure.run import Run, read_run, run_bytes, write_run
 from topicscope.records import SWEEP, Comparison, PredictedStages
 from topicscope.reporting.page import page_of, write_report
 from topicscope.reporting.page import runs as page_runs
-from topicscope.reporting.page.material import Material, evenly, material
+from topicscope.reporting.page.material import Material, evenly, gather
 from topicscope.reporting.page.runs import run_sections, shown_runs, take_offs, theory_run, two_stage_run
 from topicscope.reporting.page.sections import ratio_text
 from topicscope.reporting.palette import CLASSES, COLOURS, PARTS
@@ -151,7 +151,7 @@ def test_folders_inside_are_found_once_but_work_is_not_looked_through(tmp_path: 
     write_probe(tmp_path / "more" / "probe")
     (tmp_path / "more" / "again").symlink_to(tmp_path / "more")
     (tmp_path / "empty").mkdir()
-    found = material([tmp_path / name for name in ("results", "more", "results", "empty")])
+    found = gather([tmp_path / name for name in ("results", "more", "results", "empty")])
     assert [path.name for path in found.folders["claims"]] == ["results"]
     assert [path.name for path in found.folders["probes"]] == ["probe"]
     assert found.notes == [f"{tmp_path / 'empty'} is empty."]
@@ -270,7 +270,7 @@ def test_the_table_of_a_sweep_shows_four_digits_and_keeps_all_and_says_where_the
 
 
 def read(*folders: Path) -> list[Run]:
-    return shown_runs(material(folders))
+    return shown_runs(gather(folders))
 
 
 def test_seeds_of_one_setting_are_one_run_with_frames_of_the_first(runs: Path) -> None:

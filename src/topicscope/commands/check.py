@@ -155,7 +155,7 @@ def _check(path: Path, options: Options) -> Check:
 
 def _write(results: Sequence[Check], out: Path) -> list[Path]:
     """The numbers, and each matrix drawn beside the optima, on one scale, and its difference from the exact one."""
-    from topicscope.reporting.figures import heat_maps, save_pictures
+    from topicscope.reporting.figures import heat_maps, save_figure
 
     out.mkdir(parents=True, exist_ok=True)
     paths = []
@@ -172,7 +172,7 @@ def _write(results: Sequence[Check], out: Path) -> list[Path]:
         figure = heat_maps(
             panels, word_topics=result.word_topics, columns=len(panels), title=result.verdict, same_scale=[same_scale]
         )
-        paths += save_pictures(figure, out / f"matrix-{number}")
+        paths += save_figure(figure, out / f"matrix-{number}")
     write_atomically(out / "check.json", as_json(results))
     return paths
 

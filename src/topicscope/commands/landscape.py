@@ -80,7 +80,7 @@ def landscape(
 
 
 def _write(grid: LandscapeGrid, out: Path) -> None:
-    from topicscope.reporting.figures import save_pictures
+    from topicscope.reporting.figures import save_figure
     from topicscope.reporting.figures.landscape import Bounds, Surface, landscape_figure
 
     out.mkdir(parents=True, exist_ok=True)
@@ -101,7 +101,7 @@ def _write(grid: LandscapeGrid, out: Path) -> None:
     title = f"{grid.value} $W^V$, T = {s.topics}, τ = {s.per_document}, v = {s.words}"
     limits = Bounds(s.words, bounds.low, bounds.high, bounds.limit)
     figure = landscape_figure(title, surfaces, limits, attained=grid.optimum.attained)
-    save_pictures(figure, out / "landscape")
+    save_figure(figure, out / "landscape")
     write_atomically(out / "landscape.json", as_json(grid))
     # A page has no pixels for more points.
     kept = np.unique(np.linspace(0, len(grid.weights) - 1, PAGE_POINTS).round().astype(int))

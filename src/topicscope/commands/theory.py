@@ -149,7 +149,7 @@ def theory(
 
 def _write(result: Theory, out: Path) -> None:
     """The numbers, the matrices and their picture."""
-    from topicscope.reporting.figures import heat_maps, save_pictures
+    from topicscope.reporting.figures import heat_maps, save_figure
 
     out.mkdir(parents=True, exist_ok=True)
     setting = result.setting
@@ -167,7 +167,7 @@ def _write(result: Theory, out: Path) -> None:
         f"N = {setting.length[0]} … {setting.length[1]}",
         same_scale=[tuple(panels)],
     )
-    save_pictures(figure, out / "optimum")
+    save_figure(figure, out / "optimum")
     write_atomically(out / "theory.json", as_json(result))
 
 

@@ -160,15 +160,15 @@ def curves(
     rows = -(-len(shown) // columns)
     whole_size = (size[0] * columns, size[1] * rows + 0.6)
     figure, axes = panels(title, whole_size, rows, columns, used=len(shown), **more)
-    names = [{each.label for each in panel.series if each.label} for panel in shown]
+    names = [{series.label for series in panel.series if series.label} for panel in shown]
     shared = all(own == names[0] for own in names)
     for axis, panel, own in zip(axes.flat, shown, names, strict=False):
-        whole = all(float(x).is_integer() for each in panel.series for x in each.x)
+        whole = all(float(x).is_integer() for series in panel.series for x in series.x)
         axis.xaxis.get_major_locator().set_params(integer=whole)
         heading = ", ".join(text for text in (panel.title, panel.y) if text)
-        for each in panel.series:
-            _draw(axis, each)
-            figure.rows += [row | {"x": panel.ticks.get(row["x"], row["x"])} for row in each.rows(heading)]
+        for series in panel.series:
+            _draw(axis, series)
+            figure.rows += [row | {"x": panel.ticks.get(row["x"], row["x"])} for row in series.rows(heading)]
         for name, level in panel.levels.items():
             axis.axhline(level, color=GREY, linestyle="--", linewidth=1.0, label=name or None)
             figure.rows.append({"panel": heading, "series": name or "dashed line", "y": level})
@@ -224,16 +224,16 @@ def dots(
     """
     whole_size = (size[0] * len(numbers), size[1] * len(names) + 1.6)
     figure, [axes] = panels(title, whole_size, 1, len(numbers), lines="x", sharey=True)
-    for panel, (label, series) in zip(axes, numbers.items(), strict=True):
+    for panel, (label, several) in zip(axes, numbers.items(), strict=True):
         for (name, level), line in zip((levels or {}).get(label, {}).items(), ("--", ":"), strict=False):
             panel.axvline(level, color=GREY, linestyle=line, linewidth=1.2, label=name or None)
             figure.rows.append({"panel": label, "series": name or "dashed line", "x": level})
-        for each in series:
-            style: dict[str, Any] = {"marker": "o", "linestyle": "none", "markersize": 4.5, "color": each.colour}
-            panel.plot(each.y, each.x, **(style | {"label": each.label or None} | dict(each.style)))
-            if len(each.low):
-                panel.hlines(each.x, each.low, each.high, color=each.colour, linewidth=1.4)
-            figure.rows += [row | {"x": row["y"], "y": names[row["x"]]} for row in each.rows(label)]
+        for series in several:
+            style: dict[str, Any] = {"marker": "o", "linestyle": "none", "markersize": 4.5, "color": series.colour}
+            panel.plot(series.y, series.x, **(style | {"label": series.label or None} | dict(series.style)))
+            if len(series.low):
+                panel.hlines(series.x, series.low, series.high, color=series.colour, linewidth=1.4)
+            figure.rows += [row | {"x": row["y"], "y": names[row["x"]]} for row in series.rows(label)]
         panel.set_xlabel(label)
     _name(axes[0].yaxis, names)
     axes[0].set_ylim(len(names) - 0.4, -0.6)
@@ -264,8 +264,8 @@ def cells(
     """
     rows, columns = -(-len(tables) // COLUMNS), min(len(tables), COLUMNS)
     # A panel is at least as wide as its title, and at least as high as two rows.
-    wide = [max(cell[0] * max(len(each.columns) for each in tables[at::COLUMNS]), 2.2) for at in range(columns)]
-    tall = [cell[1] * max(2, *(len(each.rows) for each in tables[at * COLUMNS :][:COLUMNS])) for at in range(rows)]
+    wide = [max(cell[0] * max(len(table.columns) for table in tables[at::COLUMNS]), 2.2) for at in range(columns)]
+    tall = [cell[1] * max(2, *(len(table.rows) for table in tables[at * COLUMNS :][:COLUMNS])) for at in range(rows)]
     size = (sum(wide) + 1.6 + 0.9 * columns, sum(tall) + 1.2 * rows + 0.5)
     ratios = {"width_ratios": wide, "height_ratios": tall}
     figure, axes = panels(title, size, rows, columns, lines=None, used=len(tables), gridspec_kw=ratios)
@@ -287,10 +287,9 @@ def cells(
         panel.set_ylabel("" if again else y)
         figure.rows += table.table()
     if bar:
-        beyond = any((np.abs(each.values[np.isfinite(each.values)]) > 1.001 * scale[1]).any() for each in tables)
+        beyond = any(np.nanmax(np.abs(table.values), initial=0.0) > 1.001 * scale[1] for table in tables)
         ends = "both" if beyond else "neither"
-        drawn = figure.colorbar(image, ax=shown, shrink=0.9, aspect=20 * rows, extend=ends)
-        drawn.set_label(bar, fontsize=8)
+        figure.colorbar(image, ax=shown, shrink=0.9, aspect=20 * rows, extend=ends).set_label(bar, fontsize=8)
     return figure
 
 
@@ -368,17 +367,11 @@ def heat_maps(
 
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
-    """Write a figure as PNG and SVG, and the numbers of a drawing as CSV; each file whole or not at all."""
-    paths = save_pictures(figure, stem)
-    if isinstance(figure, Drawing) and figure.rows:
-        paths.append(stem.with_name(f"{stem.name}.csv"))
-        write_atomically(paths[-1], table_text([{name: _cell(row[name]) for name in row} for row in figure.rows]))
-    return paths
+    """Write a figure as PNG and SVG, and the numbers of a drawing as CSV; each file whole or not at all.
 
-
-def save_pictures(figure: Figure, stem: Path) -> list[Path]:
-    """The PNG and the SVG; the same figure makes the same bytes, because they have no date and no random name."""
-    paths = []
+    The same figure makes the same bytes, because they have no date and no random name.
+    """
+    contents: dict[str, bytes | str] = {}
     for text in figure.findobj(Text):
         text.set_text(mathtext(text.get_text()))
     for kind, dots in (("png", PNG_DPI), ("svg", SVG_DPI)):
@@ -391,8 +384,12 @@ def save_pictures(figure: Figure, stem: Path) -> list[Path]:
             with rc_context({"svg.hashsalt": "topicscope"}):
                 FigureCanvasSVG(figure).print_svg(picture, metadata={"Date": None})  # type: ignore[no-untyped-call]
         figure.set_layout_engine("none")
-        paths.append(stem.with_name(f"{stem.name}.{kind}"))
-        write_atomically(paths[-1], picture.getvalue())
+        contents[kind] = picture.getvalue()
+    if isinstance(figure, Drawing) and figure.rows:
+        contents["csv"] = table_text([{name: _cell(row[name]) for name in row} for row in figure.rows])
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in contents]
+    for path, content in zip(paths, contents.values(), strict=True):
+        write_atomically(path, content)
     return paths
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from topicscope.reporting import verdicts
-from topicscope.reporting.page.material import Material, material
+from topicscope.reporting.page.material import Material, gather
 from topicscope.reporting.page.runs import on_text, outcome, run_sections, shown_runs, theory_run, two_stage_run
 from topicscope.reporting.page.sections import article, claims_section, landscape_sections, probe_section, sweep_section
 from topicscope.reporting.playground import asset, content_policy, playground, template
@@ -66,8 +66,8 @@ def is_page(file: Path) -> bool:
 
 def page_of(folders: Sequence[Path], *, present: bool = False) -> Page:
     """The page about these folders; ``present`` shows figures and sliders alone, in large type."""
-    found = material([Path(folder) for folder in folders])
-    contents = _contents(found)
+    material = gather([Path(folder) for folder in folders])
+    contents = _contents(material)
     try_it = playground() if contents["playable"] else None
     data = {name: contents[name] for name in ("runs", "players", "landscapes")}
     pieces = [playground().kit, *(asset(OWN, name) for name in SCRIPTS), *([try_it.script] if try_it else [])]
@@ -81,43 +81,45 @@ def page_of(folders: Sequence[Path], *, present: bool = False) -> Page:
         verdicts=verdicts.VERDICTS,
         given=list(map(str, folders)),
         version=package_versions(("topicscope",))["topicscope"],
-        notes=found.notes,
+        notes=material.notes,
         present=present,
         playground=try_it,
         policy=content_policy(script, workers=try_it is not None),
         style=playground().style + asset(OWN, "page.css"),
         script=script,
-        data=data | {"drawings": found.drawings, "arrays": found.arrays},
-        arrays=found.packed(),
+        data=data | {"drawings": material.drawings, "arrays": material.arrays},
+        arrays=material.packed(),
         **contents,
     )
-    return Page(html, tuple(found.notes))
+    return Page(html, tuple(material.notes))
 
 
-def _contents(found: Material) -> Row:
+def _contents(material: Material) -> Row:
     """Everything on the page, by kind: what the template and the script need for each section."""
     contents: Row = {
-        kind: [part for at, folder in enumerate(found.folders[kind]) if (part := make(folder, at, found))]
+        kind: [part for at, folder in enumerate(material.folders[kind]) if (part := make(folder, at, material))]
         for kind, make in SECTIONS.items()
     }
-    runs, landscapes = shown_runs(found), landscape_sections(found)
+    runs, landscapes = shown_runs(material), landscape_sections(material)
     first = next(iter(contents["claims"]), None)
     contents["claims"] = [section for section in contents["claims"] if section["claims"]]
     opens, staged = theory_run(runs), two_stage_run(runs)
     # A page with one run is about this run; the article is about the first folder that has one.
-    player = staged is not None and bool(contents["claims"] or len(runs) > 1)
-    told = article(first, player=player, landscape=bool(landscapes)) if first and first["words"] else None
+    player, words = staged is not None and bool(contents["claims"] or len(runs) > 1), None
+    if first and first["words"]:
+        words = article(first, player=player, landscape=bool(landscapes))
     # A player of an article plays one thing; without an article, or below it, one shows all of a run that is chosen.
-    players = {"film-player": {"kind": "film" if told else "all", "run": runs.index(opens)}} if opens else {}
-    if told and staged and told["player"]:
+    players = {}
+    if opens:
+        whole = {"kind": "all", "run": runs.index(opens)}
+        players = {"film-player": whole | {"kind": "film"}, "runs": whole} if words else {"film-player": whole}
+    if staged and words and words["player"]:
         players["stages-player"] = {"kind": "stages", "run": runs.index(staged)}
-    if told and opens:
-        players["runs"] = {"kind": "all", "run": runs.index(opens)}
-    several = told or landscapes or len(runs) > 1 or any(contents[kind] for kind in SECTIONS)
+    several = words or landscapes or len(runs) > 1 or any(contents[kind] for kind in SECTIONS)
     return contents | {
-        "article": told,
+        "article": words,
         "alone": None if several else opens,
-        "runs": run_sections(runs, found, first=[run.name for run in (opens, staged) if run]),
+        "runs": run_sections(runs, material, first=[run.name for run in (opens, staged) if run]),
         "players": players,
         "landscapes": landscapes,
         # The playground belongs beside models trained on documents of a topic model; other pages have another subject.

@@ -114,7 +114,7 @@ class Material:
         return {"$": len(self.arrays) - 1}
 
 
-def material(folders: Sequence[Path]) -> Material:
+def gather(folders: Sequence[Path]) -> Material:
     """Look through these folders and those inside them; refuse them if no page can show anything of them."""
     made, seen = Material(), set[Path]()
     for folder in folders:

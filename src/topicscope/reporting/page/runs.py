@@ -58,15 +58,17 @@ def on_text(run: Run) -> bool:
     return isinstance(run.settings.data, TextData)
 
 
-def shown_runs(found: Material) -> list[Run]:
+def shown_runs(material: Material) -> list[Run]:
     """The runs that have recorded something; folders that differ only in the seed are one run."""
     groups: dict[str, list[Run]] = {}
-    for folder in found.folders["runs"]:
-        if run := found.tried(partial(read_run, weights=False), folder):
+    for folder in material.folders["runs"]:
+        if run := material.tried(partial(read_run, weights=False), folder):
             last, total = int(run.steps.max(initial=0)), run.settings.training.steps
             if last < total:
                 how_far = f"step {last:,} of {total:,}"
-                found.notes.append(f"{run.name} is not finished ({how_far}): resume it with the command that began it.")
+                material.notes.append(
+                    f"{run.name} is not finished ({how_far}): resume it with the command that began it."
+                )
             recorded = [(name, array.shape[2:]) for name, array in {**run.metrics, **run.frames}.items()]
             key = json.dumps([to_table(run.settings) | {"seed": None}, recorded], sort_keys=True)
             if len(run.steps):
@@ -74,7 +76,7 @@ def shown_runs(found: Material) -> list[Run]:
     return [together(runs) for runs in groups.values()]
 
 
-def run_sections(runs: Sequence[Run], found: Material, *, first: Collection[str] = ()) -> list[Row]:
+def run_sections(runs: Sequence[Run], material: Material, *, first: Collection[str] = ()) -> list[Row]:
     """What the script needs for each run.
 
     Runs that the page opens on, ``first`` by name, keep as many frames as fit; the others share the remaining room.
@@ -85,16 +87,16 @@ def run_sections(runs: Sequence[Run], found: Material, *, first: Collection[str]
         share = room // max(sum(sizes.values()), 1)
         most |= dict.fromkeys(sizes, share)
         room -= sum(min(share, len(run.frame_steps)) * sizes[run.name] for run in some)
-    return [_section(run, found, most[run.name]) for run in runs]
+    return [_section(run, material, most[run.name]) for run in runs]
 
 
-def _section(run: Run, found: Material, most: int) -> Row:
+def _section(run: Run, material: Material, most: int) -> Row:
     frames = evenly(len(run.frame_steps), max(most, 2))
     topics = run.theory.get("word_topics", np.zeros(0, dtype=np.int64))
     # Where one topic's words end and the next one's begin; none if topics are not next to each other.
     changes = np.flatnonzero(np.diff(topics))
     adjacent = len(changes) <= len(np.unique(topics))
-    passages = found.read(PASSAGES, Path(run.name) / "passages")
+    passages = material.read(PASSAGES, Path(run.name) / "passages")
     return {
         "name": run.name,
         "title": title_of(run),
@@ -102,9 +104,9 @@ def _section(run: Run, found: Material, most: int) -> Row:
         "seeds": list(run.seeds),
         "takeOffs": [step for step, _ in take_offs(run)],
         "predicted": run.reference.stages.take_off if run.reference else None,
-        "frameSteps": found.numbers(run.frame_steps[frames]),
-        "matrices": list(_matrices(run, frames, topics, found, keep=most > 1)),
-        "charts": [chart for chart in _charts(run, found) if chart["lines"]],
+        "frameSteps": material.numbers(run.frame_steps[frames]),
+        "matrices": list(_matrices(run, frames, topics, material, keep=most > 1)),
+        "charts": [chart for chart in _charts(run, material) if chart["lines"]],
         "boundaries": [float(place) + 0.5 for place in changes] if adjacent else [],
         "done": int(run.steps[-1]),
         "total": run.settings.training.steps,
@@ -190,7 +192,7 @@ def two_stage_run(runs: Sequence[Run]) -> Run | None:
 # Curves over steps.
 
 
-def _charts(run: Run, found: Material) -> Iterator[Row]:
+def _charts(run: Run, material: Material) -> Iterator[Row]:
     """A chart per quantity; "log" if its axis may be logarithmic, "marks" if it shows when attention takes off."""
     metrics = run.metrics
 
@@ -204,7 +206,7 @@ def _charts(run: Run, found: Material) -> Iterator[Row]:
         """A line per seed, through the steps that have a number."""
         there = np.flatnonzero(np.isfinite(values).any(axis=0))
         kept = there[evenly(len(there), CURVE_POINTS)]
-        numbers = {"steps": found.numbers(steps[kept]), "values": found.numbers(values[:, kept])}
+        numbers = {"steps": material.numbers(steps[kept]), "values": material.numbers(values[:, kept])}
         return {"name": name, **numbers, "colour": colour} | more
 
     layered = [name for name in BY_LAYER if name in metrics and metrics[name].shape[2] > 1]
@@ -285,7 +287,7 @@ def kept_matrices(run: Run) -> dict[str, str]:
 
 
 def _matrices(
-    run: Run, frames: Int[np.ndarray, " kept"], topics: Int[np.ndarray, " token"], found: Material, *, keep: bool
+    run: Run, frames: Int[np.ndarray, " kept"], topics: Int[np.ndarray, " token"], material: Material, *, keep: bool
 ) -> Iterator[Row]:
     about = run.reference.matrices if run.reference else {}
     for name, label in kept_matrices(run).items():
@@ -296,9 +298,9 @@ def _matrices(
             yield {
                 "label": f"{label}, layer {layer + 1}" if layers > 1 else label,
                 "size": kept.shape[-1],
-                "frames": found.frames(kept) if keep and np.isfinite(kept).all() else None,
-                "classes": found.numbers(run.frames[f"averages/{name}"][:, frames, layer]),
-                "theory": None if theory is None else found.numbers(theory),
+                "frames": material.frames(kept) if keep and np.isfinite(kept).all() else None,
+                "classes": material.numbers(run.frames[f"averages/{name}"][:, frames, layer]),
+                "theory": None if theory is None else material.numbers(theory),
                 "theoryClasses": [None if np.isnan(average) else average for average in expected],
                 "what": about.get(name, "The run recorded no matrix of theory."),
                 "layer": layer if layers > 1 else None,

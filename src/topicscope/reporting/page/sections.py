@@ -59,21 +59,21 @@ SWEPT_FOR = {
 }
 
 
-def claims_section(folder: Path, number: int, found: Material) -> Row | None:
+def claims_section(folder: Path, number: int, material: Material) -> Row | None:
     """The claims of a folder and the words of its article; None, with a note, if it has neither."""
-    claims = found.read(CLAIMS, folder)
-    words = found.read(ARTICLES, folder) or []
+    claims = material.read(CLAIMS, folder)
+    words = material.read(ARTICLES, folder) or []
     if claims == []:
-        found.notes.append(f"{folder}: no claim is measured yet; run topicscope reproduce --out {folder} to resume.")
+        material.notes.append(f"{folder}: no claim is measured yet; run topicscope reproduce --out {folder} to resume.")
     if not claims and not words:
         return None
     claims = claims or []
-    settings = found.read(REPRODUCE_SETTINGS, folder) if claims else None
+    settings = material.read(REPRODUCE_SETTINGS, folder) if claims else None
     captions = {name: caption for own in words for name, caption in own.captions.items()}
     # Some figures belong to no claim.
     others = [name for name in captions if (folder / "figures" / f"{name}.svg").exists()]
     names = dict.fromkeys([*(claim.figure for claim in claims if claim.figure), *others])
-    images = found.images([folder / "figures" / f"{name}.svg" for name in names], f"figure-{number}")
+    images = material.images([folder / "figures" / f"{name}.svg" for name in names], f"figure-{number}")
     by_kind = {kind: [claim for claim in claims if claim.kind == kind] for kind in KINDS}
     return {
         "folder": str(folder),
@@ -129,14 +129,14 @@ def article(section: Row, *, player: bool, landscape: bool) -> Row | None:
         )
 
     # All the rest needs the section on documents, which is the first.
-    told = [own for place, own in enumerate(words.sections) if place == 0 or any(map(was_run, own.part))]
-    if not any(was_run(part) for own in told for part in own.part):
+    sections = [own for place, own in enumerate(words.sections) if place == 0 or any(map(was_run, own.part))]
+    parts = [part for own in sections for part in own.part]
+    if not any(map(was_run, parts)):
         return None
-    shown = {part.show for own in told for part in own.part}
-    figures = {part.figure for own in told for part in own.part}
+    shown, figures = ({getattr(part, name) for part in parts} for name in ("show", "figure"))
     return {
         "words": words,
-        "sections": told,
+        "sections": sections,
         "claims": claims,
         "figures": {name: image for name, image in section["figures"].items() if name in figures},
         "player": player and "player" in shown,
@@ -144,21 +144,21 @@ def article(section: Row, *, player: bool, landscape: bool) -> Row | None:
     }
 
 
-def probe_section(folder: Path, number: int, found: Material) -> Row | None:
+def probe_section(folder: Path, number: int, material: Material) -> Row | None:
     """What the page shows of the probe in a folder; None, with a note, if it has no rows yet.
 
     A table's rows are cells by the names of its columns.
     """
-    rows = found.read(PROBE, folder)
+    rows = material.read(PROBE, folder)
     if not rows:
         if rows is not None:
-            found.notes.append(f"{folder}: the probe has measured nothing yet; run it again to resume.")
+            material.notes.append(f"{folder}: the probe has measured nothing yet; run it again to resume.")
         return None
     anchor, names = f"probe-{number}", labels_of(rows)
-    comparisons = found.read(COMPARISONS, folder) or []
+    comparisons = material.read(COMPARISONS, folder) or []
     drawn = [path for kind in DRAWN for path in sorted((folder / "figures").glob(f"{kind}*.svg"))]
-    images = found.images(drawn, anchor)
-    topic_words, corpora = found.read(TOPICS, folder), found.read(CORPORA, folder)
+    images = material.images(drawn, anchor)
+    topic_words, corpora = material.read(TOPICS, folder), material.read(CORPORA, folder)
     return {
         "anchor": anchor,
         "folder": str(folder),
@@ -225,12 +225,12 @@ def _topics(rows: Sequence[TopicWord]) -> list[tuple[str, str]]:
     return [(topic, ", ".join(listed)) for topic, listed in list(words.items())[:MOST_TOPICS]]
 
 
-def sweep_section(folder: Path, number: int, found: Material) -> Row | None:
+def sweep_section(folder: Path, number: int, material: Material) -> Row | None:
     """The sweep in a folder; None, with a note, if it is not finished."""
     if not (folder / "sweep.json").exists():
         again = f"topicscope sweep --out {folder} --resume resumes it"
-        found.notes.append(f"{folder}: the sweep is not finished; {again}.")
-    rows = found.read(SWEEP, folder)
+        material.notes.append(f"{folder}: the sweep is not finished; {again}.")
+    rows = material.read(SWEEP, folder)
     if not rows:
         return None
     table = sweep_table(rows)
@@ -244,7 +244,7 @@ def sweep_section(folder: Path, number: int, found: Material) -> Row | None:
         "summary": f"{len(rows)} runs. {_best(rows)}".strip(),
         # Whether the runs themselves are there, for a separate page.
         "has_runs": (folder / "runs").is_dir(),
-        "images": found.images(sorted((folder / "figures").glob("sweep.svg")), f"sweep-{number}"),
+        "images": material.images(sorted((folder / "figures").glob("sweep.svg")), f"sweep-{number}"),
     }
 
 
@@ -268,14 +268,14 @@ def _brief(value: Any) -> str:
     return "" if value is None else readable(value) if isinstance(value, float) else str(value)
 
 
-def landscape_sections(found: Material) -> list[Row]:
+def landscape_sections(material: Material) -> list[Row]:
     """The loss over (α, β): one entry for every T, τ and W^V in the folders."""
     unique = {
         (own.value, own.topics, own.per_document, own.words): own
-        for folder in found.folders["landscapes"]
-        for own in found.read(LANDSCAPES, folder) or []
+        for folder in material.folders["landscapes"]
+        for own in material.read(LANDSCAPES, folder) or []
     }
     return [
-        asdict(own) | {"weights": found.numbers(np.array(own.weights)), "grid": found.numbers(np.array(own.grid))}
+        asdict(own) | {"weights": material.numbers(np.array(own.weights)), "grid": material.numbers(np.array(own.grid))}
         for _, own in sorted(unique.items())
     ]
