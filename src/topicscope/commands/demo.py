@@ -1,6 +1,7 @@
 """``topicscope demo``: two trainings of seconds, and a page that shows them beside theory."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from topicscope.commands.folders import is_begun, locked
@@ -26,16 +27,15 @@ examples:
 """
 
 # What is trained; examples/figure2.toml (with more steps) and examples/two-stage.toml are the same as files.
-TWO_STAGE = Training(loss="squared", learning_rate=0.003, adam_epsilon=1e-6, steps=1_500)
 RUNS = {
     "figure2": Settings(data=LDA, model=UNIFORM, training=Training(loss="squared", l2=MILD_L2, steps=1_000)),
-    "two-stage": Settings(data=LDA, model=ONE_HOT, training=TWO_STAGE),
+    "two-stage": Settings(
+        data=LDA,
+        model=ONE_HOT,
+        training=Training(loss="squared", learning_rate=0.003, adam_epsilon=1e-6, steps=1_500),
+    ),
 }
-# Classes of W^V's entries that are printed.
-CLASSES = {
-    "same_word": "same word", "same_topic": "same topic", "different_topic": "different topic",
-    "mask_column": "[MASK] column",
-}  # fmt: skip
+CLASSES = ("same_word", "same_topic", "different_topic", "mask_column")
 
 
 @dataclass(frozen=True)
@@ -109,16 +109,15 @@ def main(words: list[str]) -> None:
     if options.json:
         print_json(result.to_dict())
         return
-    lines = ["Figure 2: W^V, trained alone under uniform attention, and the exact optimum; averages of entries"]
-    lines += [f"  {CLASSES[name]:<16}{trained:9.4f}{theory:9.4f}" for name, (trained, theory) in result.value.items()]
-    lines += [f"  the trained W^V has {result.share:.1%} of what the optimum gains over predicting nothing"]
-    lines += ["Two stages: W^V, W^K and W^Q, trained together from near zero"]
-    if result.take_off is None:
-        lines.append("  attention stays uniform throughout")
-    else:
-        lines.append(
-            f"  attention leaves uniform attention at step {result.take_off:,}, when W^V has {result.gain:.0%}"
-        )
-        lines[-1] += " of what uniform attention can gain"
-    for line in [*lines, f"{result.page}: open it in any browser."]:
-        console().print(line, soft_wrap=True, markup=False)
+    print_line = partial(console().print, soft_wrap=True, markup=False)
+    print_line("Figure 2: W^V, trained alone under uniform attention, and the exact optimum; averages of entries")
+    for name, (trained, theory) in result.value.items():
+        print_line(f"  {name.replace('mask', '[MASK]').replace('_', ' '):<16}{trained:9.4f}{theory:9.4f}")
+    print_line(f"  the trained W^V has {result.share:.1%} of what the optimum gains over predicting nothing")
+    print_line("Two stages: W^V, W^K and W^Q, trained together from near zero")
+    take_off = (
+        f"leaves uniform attention at step {result.take_off:,}" if result.take_off else "stays uniform throughout"
+    )
+    gain = f", when W^V has {result.gain:.0%} of what uniform attention can gain" if result.take_off else ""
+    print_line(f"  attention {take_off}{gain}")
+    print_line(f"{result.page}: open it in any browser.")

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int, Real
 from topicscope.measure.blocks import averages_by_class
 from topicscope.measure.run import Run, read_run, together
 from topicscope.measure.stages import LEAST_GAIN, run_stages
-from topicscope.records import PASSAGES
+from topicscope.records import PASSAGES, PredictedStages
 from topicscope.reporting.page.material import Material, evenly
 from topicscope.reporting.palette import BLUE, CLASSES, COLOURS, ORANGE, PARTS, PURPLE, colour_limit
 from topicscope.settings import Settings, TextData
@@ -148,17 +148,15 @@ def _trained(settings: Settings) -> str:
 
 def outcome(run: Run) -> str:
     """How a run ended, in sentences: its loss beside theory's, and when attention took off."""
-    last, levels = np.nanmean(run.metrics["loss"][:, -1]), _levels(run)
-    sentences = f"After {run.steps[-1]:,} of {run.settings.training.steps:,} steps the loss of the batch is {last:.4g}"
-    if levels:
-        sentences += f" ({', '.join(f'{label} {loss:.4g}' for label, loss in levels.items())})"
-        sentences += ". The loss of one batch scatters around its expectation"
-    taken = [(step, gain) for step, gain in take_offs(run) if step is not None]
-    if taken and np.isfinite(taken[0][1]):
-        step, share = taken[0][0], 100 * taken[0][1]
-        sentences += f". Attention takes off at step {step:,}, when W^V has {share:.0f} % of what it can gain under "
-        sentences += "uniform attention"
-    return f"{sentences}."
+    last = np.nanmean(run.metrics["loss"][:, -1])
+    text = f"After {run.steps[-1]:,} of {run.settings.training.steps:,} steps the loss of the batch is {last:.4g}"
+    beside = ", ".join(f"{label} {loss:.4g}" for label, loss in _levels(run).items())
+    text += f" ({beside}). The loss of one batch scatters around its expectation." if beside else "."
+    taken = next(((step, gain) for step, gain in take_offs(run) if step is not None and np.isfinite(gain)), None)
+    if taken is None:
+        return text
+    share = f"{100 * taken[1]:.0f} % of what it can gain under uniform attention"
+    return f"{text} Attention takes off at step {taken[0]:,}, when W^V has {share}."
 
 
 def _levels(run: Run) -> dict[str, float]:
@@ -219,13 +217,12 @@ def _charts(run: Run, material: Material) -> Iterator[Row]:
         for name, symbol in NAMES.items()
         if f"norm/{name}" in moved
     ]
-    text, predicted = "", run.reference.stages if run.reference else None
-    if predicted and predicted.steps:
-        text, steps = f"Thin dashed lines are predicted. {predicted.note}", np.array(predicted.steps)
-        for name, values in predicted.norms.items():
-            if values:
-                label = f"‖{NAMES[name]}‖, predicted"
-                norms.append(line(label, np.array([values]), PARTS[name], steps, dash=[7, 4], thin=True))
+    predicted = run.reference.stages if run.reference else PredictedStages()
+    for name, values in predicted.norms.items():
+        if values and predicted.steps:
+            label, steps = f"‖{NAMES[name]}‖, predicted", np.array(predicted.steps)
+            norms.append(line(label, np.array([values]), PARTS[name], steps, dash=[7, 4], thin=True))
+    text = f"Thin dashed lines are predicted. {predicted.note}" if predicted.steps else ""
     usual: Row = {"label": "Frobenius norm", "log": True, "marks": True}
     yield {"id": "norms", "title": "Norms of the trained parts", "lines": norms, "text": text} | usual
     for name in layered:

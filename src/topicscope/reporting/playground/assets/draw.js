@@ -80,8 +80,7 @@ function theme() {
 
 function rgb(colour) {
   if (Array.isArray(colour)) return colour;
-  const hex = colour.replace("#", ""), full = hex.length === 3 ? [...hex].map((digit) => digit + digit).join("") : hex;
-  return [0, 2, 4].map((at) => parseInt(full.slice(at, at + 2), 16) || 0);
+  return [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16) || 0);
 }
 const isDark = (colours) => rgb(colours.paper)[0] < 128;
 const fade = (colour, other, share) => rgb(colour).map((value, at) => value + (rgb(other)[at] - value) * share);
@@ -231,9 +230,9 @@ function frame(canvas, height, across, up, colours) {
 // ---- pictures
 
 // Curves over steps. `references` are theory's levels, `band` their intervals; `marks` are steps, `now` the one shown.
-// A curve may have steps of its own, and the ends of intervals.
+// A curve may have steps of its own.
 function drawCurves(canvas, { steps: all = [], curves, references = [], marks = [], now = null, label = "", height = 220, ...scale }, colours) {
-  const lists = curves.flatMap((curve) => [curve.values, curve.low || [], curve.high || []]).concat([references.map((each) => each.at)]);
+  const lists = curves.map((curve) => curve.values).concat([references.map((each) => each.at)]);
   const last = Math.max(1, ...curves.map((curve) => (curve.steps || all).at(-1) || 0));
   const drawn = frame(canvas, height, { low: 0, high: last, label: label && "step" }, { ...ends(lists.flatMap((list) => Array.from(list)), scale), label }, colours);
   if (!drawn) return null;
@@ -250,20 +249,17 @@ function drawCurves(canvas, { steps: all = [], curves, references = [], marks = 
     line(context, [[left, y.at(each.at)], [right, y.at(each.at)]]);
   }
   for (const curve of curves) {
-    const at = Array.from(curve.steps || all, (step) => x.at(step)), place = (values, i) => (there(values[i]) ? [at[i], y.at(values[i])] : null);
+    const points = Array.from(curve.steps || all, (step, i) => (there(curve.values[i]) ? [x.at(step), y.at(curve.values[i])] : null));
     Object.assign(context, { strokeStyle: curve.colour, fillStyle: curve.colour, lineWidth: curve.thin ? 1 : 2, globalAlpha: curve.faint ? 0.4 : 1 });
     context.setLineDash(curve.dash || []);
-    const points = at.map((_, i) => place(curve.values, i));
     line(context, points);
     context.setLineDash([]);
     // A line of few points is marked; one of a single point would not be seen.
-    points.forEach((point, i) => {
-      if (!point || at.length > 40 || curve.faint || curve.thin) return;
-      if (curve.low && there(curve.low[i]) && there(curve.high[i])) line(context, [place(curve.low, i), place(curve.high, i)]);
+    for (const point of points.length > 40 || curve.faint || curve.thin ? [] : points.filter(Boolean)) {
       context.beginPath();
       context.arc(...point, 2.5, 0, 7);
       context.fill();
-    });
+    }
     context.globalAlpha = 1;
   }
   context.lineWidth = 1.5;

@@ -1,7 +1,6 @@
 // What can be chosen, what is allowed, and its forms: numbers for the core, the address's hash, settings.toml.
 
 const MOST_WORDS = 256;
-const PARTS = ["all", "uniform", "value", "theorem"];
 // In the order in which the core reads them. "log" sliders move by factors.
 const FIELDS = [
   { name: "topics", symbol: "T", label: "topics", group: "documents", low: 2, high: 64, whole: true, start: 10, restarts: true },
