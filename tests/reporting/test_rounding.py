@@ -1,5 +1,7 @@
 """Numbers have the digits that their interval is worth."""
 
+from typing import SupportsFloat
+
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -9,7 +11,6 @@ from topicscope.reporting.rounding import (
     claim_number,
     claim_text,
     comparison_text,
-    decimals,
     is_significant,
     powers,
     readable,
@@ -36,12 +37,6 @@ def test_all_three_numbers_show_two_digits_of_the_intervals_width(
     assert with_interval(*numbers) == shown
 
 
-def test_ends_that_differ_are_told_apart_where_three_digits_would_not() -> None:
-    low, high = 1.0004, 1.0013
-    assert f"{low:.3g}" == f"{high:.3g}"
-    assert f"{low:.{decimals(high - low)}f}" != f"{high:.{decimals(high - low)}f}"
-
-
 def test_a_comparison_is_its_ratio_or_its_difference_or_nothing() -> None:
     comparison = Comparison(ratio=1.5167, low=1.402, high=1.633, difference=0.112, p=0.01)
     assert comparison_text(comparison, mark="*") == "1.52* [1.40, 1.63]"
@@ -63,9 +58,10 @@ def test_a_comparison_is_its_ratio_or_its_difference_or_nothing() -> None:
         (58_666_667.0, 4, "5.867·10⁷"),
         (0.00012345, 3, "0.000123"),
         (0.0, 4, "0"),
+        (np.float32(0.25), 4, "0.25"),
     ],
 )
-def test_a_power_of_ten_is_written_as_one(value: float, digits: int, shown: str) -> None:
+def test_a_power_of_ten_is_written_as_one(value: SupportsFloat, digits: int, shown: str) -> None:
     assert readable(value, digits) == shown
 
 
@@ -88,7 +84,3 @@ def test_numbers_of_claims_have_five_digits() -> None:
     assert claim_text(row(1.234567)) == "1.2346"
     assert claim_text(row(None)) == "–"
     assert claim_number("> 0") == "> 0"
-
-
-def test_whole_numbers_and_numpys_are_read_too() -> None:
-    assert [readable(each) for each in (3, np.float32(0.25), np.int64(7))] == ["3", "0.25", "7"]

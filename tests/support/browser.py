@@ -5,6 +5,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,6 @@ FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    # Surfaces need WebGL, which a machine without a graphics card computes.
-    "--enable-unsafe-swiftshader",
     "--force-color-profile=srgb",
 )
 PATIENCE = 60.0
@@ -29,11 +28,7 @@ def missing() -> str | None:
     """Why there can be no browser here."""
     if shutil.which("chromium") is None or shutil.which("chromedriver") is None:
         return "chromium or chromedriver is not installed (apt-get install chromium chromium-driver)"
-    try:
-        import selenium  # noqa: F401
-    except ImportError:
-        return "selenium is not installed (pip install selenium)"
-    return None
+    return None if find_spec("selenium") else "selenium is not installed (pip install selenium)"
 
 
 class Browser:
@@ -47,6 +42,9 @@ class Browser:
         self.resize(width, height)
         features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        # What came before is another page's.
+        self.console_errors()
+        self.requests()
         began = time.perf_counter()
         self.driver.get(file.resolve().as_uri())
         self.wait("document.documentElement.dataset.ready === 'yes'")

@@ -91,7 +91,7 @@ def assert_equal_gradients(core: Core, *, sign: float = 1.0) -> None:
 
 
 @pytest.mark.parametrize(
-    "number", [*range(12), *(pytest.param(each, marks=pytest.mark.slow) for each in range(12, 50))]
+    "number", [*range(12), *(pytest.param(number, marks=pytest.mark.slow) for number in range(12, 50))]
 )
 def test_losses_and_gradients_are_the_references(number: int) -> None:
     core = Core(random_setting(np.random.default_rng(number)), seed=number)
@@ -103,21 +103,6 @@ def test_a_flipped_sign_is_noticed() -> None:
     assert_equal_gradients(core)
     with pytest.raises(AssertionError):
         assert_equal_gradients(core, sign=-1.0)
-
-
-@pytest.mark.slow
-def test_a_sign_flipped_in_the_source_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ziglang", reason="ziglang is not installed (pip install ziglang)")
-    for source in build.CORE.iterdir():
-        text = source.read_text(encoding="utf-8")
-        (tmp_path / source.name).write_text(text.replace("pulled[row][k] - mean", "pulled[row][k] + mean"))
-    monkeypatch.setattr(build, "CORE", tmp_path)
-    build.build(tmp_path / "flipped.wasm")
-    core = Core(
-        Setting(topics=4, words=3, shortest=20, longest=30, scale=0.3), content=(tmp_path / "flipped.wasm").read_bytes()
-    )
-    with pytest.raises(AssertionError):
-        assert_equal_gradients(core)
 
 
 @pytest.mark.parametrize(("number", "name"), list(enumerate(("sgd", "momentum", "adam"))))
@@ -155,16 +140,6 @@ def test_the_same_seed_gives_the_same_run_to_the_bit_and_another_does_not() -> N
     first, again, other = (run.matrix("weights", 0) for run in runs)
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
-
-
-def test_attention_that_has_become_one_hot_leaves_no_denormal() -> None:
-    core = Core(Setting(scale=5.0, batch=8), seed=1)
-    core.call("train", 5)
-    tiny = np.finfo(np.float32).tiny
-    for number in range(3):
-        sizes = np.abs(core.matrix("gradients", number))
-        # What remains below the normal numbers is rounding of products, not a sea of exp(−87).
-        assert ((sizes > 0) & (sizes < tiny)).mean() < 0.01
 
 
 def draws(setting: Setting, batches: int = 400, seed: int = 0) -> np.ndarray:
