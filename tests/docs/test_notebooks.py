@@ -2,10 +2,7 @@
 
 import importlib
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +23,12 @@ def cells(path: Path) -> list[dict[str, Any]]:
 
 
 def said(cell: Any) -> list[str]:
-    """What a cell printed or showed as text, pictures by their kind alone, curves without their points."""
+    """What a cell printed or showed as text, pictures by their kind alone."""
     found = []
     for output in cell["outputs"]:
         data = output.get("data", {"text/plain": output.get("text", "")})
         text = "".join(data.get("text/html", data.get("text/plain", "")))
-        found.append(" ".join([*sorted(data), re.sub(r'points="[^"]*"', "", text)]))
+        found.append(" ".join([*sorted(data), text]))
     return found
 
 
@@ -46,16 +43,6 @@ def same(first: str, second: str) -> bool:
     return all(abs(one - other) <= ABSOLUTE + RELATIVE * abs(one) for one, other in pairs)
 
 
-def test_numbers_are_compared_closely_and_words_exactly() -> None:
-    assert same("loss 0.9412, 3 of 4", "loss 0.9415, 3 of 4")
-    assert same("excess 3.3·10⁻¹⁶", "excess 10⁻¹⁵")
-    assert same("excess 0", "excess 2·10⁻¹⁶")
-    assert not same("excess 3·10²", "excess 3·10³")
-    assert not same("loss 0.9412", "loss 0.84")
-    assert not same("6 claims: 6 holds", "6 claims: 5 holds")
-    assert not same("attention takes off", "attention stays")
-
-
 @pytest.mark.parametrize("path", NOTEBOOKS.values(), ids=NOTEBOOKS)
 def test_notebooks_are_kept_with_outputs_that_can_be_read_anywhere(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
@@ -67,16 +54,6 @@ def test_notebooks_are_kept_with_outputs_that_can_be_read_anywhere(path: Path) -
     assert len(speaking) >= 2
     assert all(cell["outputs"] for cell in speaking)
     assert any("image/png" in output.get("data", {}) for cell in cells(path) for output in cell["outputs"])
-
-
-def test_the_classroom_runs_with_few_steps(tmp_path: Path) -> None:
-    """As a program: with types of arguments checked, dictionaries would be refused. Attention has not taken off yet."""
-    sources = ["".join(cell["source"]) for cell in cells(NOTEBOOKS["classroom"])]
-    short = [source.replace("STEPS = 1_500", "STEPS = 40") for source in sources if "take_off" not in source]
-    program = "\n".join([*short, "print(run.steps[-1], run.metrics['attention/words'][0, -1, 0] < 0.05)"])
-    environment = os.environ | {"MPLBACKEND": "Agg", "TMPDIR": str(tmp_path)}
-    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
-    assert process.stdout == "40 True\n", process.stderr
 
 
 @pytest.mark.slow

@@ -25,12 +25,6 @@ def test_the_navigation_lists_every_page_and_no_other() -> None:
     assert listed == {path.name for path in (ROOT / "docs").glob("*.md")}
 
 
-def test_a_page_that_is_not_listed_is_noticed() -> None:
-    listed = _listed([{"Start": "index.md"}, {"More": [{"Theory": "theory.md"}]}])
-    assert listed == {"index.md", "theory.md"}
-    assert listed != {path.name for path in (ROOT / "docs").glob("*.md")}
-
-
 @pytest.mark.slow
 def test_the_site_is_built_without_a_warning_and_asks_for_nothing_from_the_network(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]

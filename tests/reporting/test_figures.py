@@ -88,14 +88,6 @@ def test_cells_are_named_and_their_colours_have_one_scale() -> None:
     assert shared.axes[0].images[0].get_clim() == (-1.0, 1.0)
 
 
-def test_titles_are_no_wider_than_their_panels() -> None:
-    tables = [Cells(values=np.ones((2, 2)), rows="ab", columns="cd", title=f"/models/{'a' * 60}/{end}") for end in "12"]
-    figure = cells("t", tables, scale=(0.0, 1.0))
-    figure.draw_without_rendering()
-    first, second = (panel.title.get_window_extent() for panel in figure.axes[:2])
-    assert first.x1 < second.x0
-
-
 def test_matrices_named_together_share_a_colour_scale_and_tokens_are_ordered_by_topic() -> None:
     panels = {name: np.full((5, 5), height) for name, height in (("a", 1.0), ("b", 2.0), ("c", 4.0))}
     maps = heat_maps(panels, words=2, same_scale=[("a", "b")]).axes

@@ -21,7 +21,8 @@ FLAGS = (
     "--disable-sync",
     "--force-color-profile=srgb",
 )
-PATIENCE = 60.0
+PATIENCE = 120.0
+READY = "document.documentElement.dataset.ready === 'yes'"
 
 
 def missing() -> str | None:
@@ -37,17 +38,18 @@ class Browser:
     def __init__(self, driver: Any) -> None:
         self.driver = driver
 
-    def open(self, file: Path, *, width: int = 1600, height: int = 1000, dark: bool = False) -> float:
+    def open(self, file: Path, hash_: str = "", *, width: int = 1600, dark: bool = False, ready: str = READY) -> float:
         """Open a file from disk and wait until the page is ready; how many seconds it took."""
-        self.resize(width, height)
+        self.resize(width)
         features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        self.driver.get("about:blank")
         # What came before is another page's.
         self.console_errors()
         self.requests()
         began = time.perf_counter()
-        self.driver.get(file.resolve().as_uri())
-        self.wait("document.documentElement.dataset.ready === 'yes'")
+        self.driver.get(file.resolve().as_uri() + hash_)
+        self.wait(ready)
         return time.perf_counter() - began
 
     def resize(self, width: int, height: int = 1000) -> None:

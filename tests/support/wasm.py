@@ -80,20 +80,47 @@ class Setting:
         return Masking(mask=self.mask, keep=self.keep, random=self.random)
 
 
+def random_setting(number: int, *, topics: int = 9, shortest: int = 40, **changes: Any) -> Setting:
+    """Anything that the page lets one choose, with fewer than so many topics and words in the shortest document."""
+    draw = np.random.default_rng(number)
+    keep, random = draw.dirichlet([1, 1, 2])[:2]
+    count, least = int(draw.integers(3, topics)), int(draw.integers(5, shortest))
+    setting = Setting(
+        topics=count,
+        words=int(draw.integers(2, 9)),
+        sampler=int(draw.integers(2)),
+        per_document=int(draw.integers(1, count)),
+        dirichlet=float(draw.choice([0.1, 1.0])),
+        overlap=float(draw.choice([0.0, 0.3])),
+        shortest=least,
+        longest=least + int(draw.integers(40)),
+        mask=float(draw.uniform(0.1, 0.6)),
+        keep=float(keep),
+        random=float(random),
+        hidden=int(draw.integers(2)),
+        loss=int(draw.integers(2)),
+        rate=float(draw.choice([0.01, 0.3, 3.0])),
+        l2=float(draw.choice([0.0, 1e-5, 1e-3])),
+        scale=float(draw.choice([0.001, 0.3, 1.0])),
+        parts=int(draw.integers(4)),
+    )
+    return replace(setting, **changes)
+
+
 @cache
-def _module(content: bytes) -> tuple[Any, Any]:
+def _module() -> tuple[Any, Any]:
     wasmtime = pytest.importorskip("wasmtime", reason="wasmtime is not installed (pip install wasmtime)")
     engine = wasmtime.Engine()
-    return engine, wasmtime.Module(engine, content)
+    return engine, wasmtime.Module(engine, FILE.read_bytes())
 
 
 class Core:
     """One instance of the module."""
 
-    def __init__(self, setting: Setting, seed: int = 0, content: bytes | None = None) -> None:
+    def __init__(self, setting: Setting, seed: int = 0) -> None:
         import wasmtime
 
-        engine, module = _module(FILE.read_bytes() if content is None else content)
+        engine, module = _module()
         self._store = wasmtime.Store(engine)
         self._exports: Any = wasmtime.Instance(self._store, module, []).exports(self._store)
         self.set(setting)
@@ -130,9 +157,9 @@ class Core:
         assert self.call("document_bytes") == DOCUMENT.itemsize
         return self.array(self.call("shown_documents"), DOCUMENT, SHOWN)
 
-    def masked_documents(self, count: int = SHOWN) -> MaskedDocuments:
-        """The first of the documents shown, as the library has them."""
-        return self._read(self.documents[:count])
+    def masked_documents(self) -> MaskedDocuments:
+        """The documents shown, as the library has them."""
+        return self._read(self.documents)
 
     def held_out(self) -> MaskedDocuments:
         """The documents that attention is measured on."""

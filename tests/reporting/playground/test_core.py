@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import build_playground as build
-from support.wasm import FILE, SHOWN, Core, Setting
+from support.wasm import FILE, SHOWN, Core, Setting, random_setting
 from topicscope.measure.attention import attention_by_class
 from topicscope.measure.blocks import class_averages
 from topicscope.measure.stages import distance_from_uniform
@@ -26,31 +26,6 @@ NAMES = ("value", "key", "query")
 TRAINED = {0: (0, 1, 2), 1: (0,), 2: (0,), 3: (1, 2)}
 # Float32 with sums over a few hundred terms.
 TOLERANCE = 3e-5
-
-
-def random_setting(draw: np.random.Generator) -> Setting:
-    """Anything that the page lets one choose, small enough for the reference."""
-    keep, random = draw.dirichlet([1, 1, 2])[:2]
-    shortest = int(draw.integers(2, 40))
-    topics = int(draw.integers(2, 9))
-    return Setting(
-        topics=topics,
-        words=int(draw.integers(1, 9)),
-        sampler=int(draw.integers(2)),
-        per_document=int(draw.integers(1, topics + 1)),
-        dirichlet=float(draw.choice([0.1, 1.0])),
-        overlap=float(draw.choice([0.0, 0.3])),
-        shortest=shortest,
-        longest=shortest + int(draw.integers(40)),
-        mask=float(draw.uniform(0.1, 0.6)),
-        keep=float(keep),
-        random=float(random),
-        hidden=int(draw.integers(2)),
-        loss=int(draw.integers(2)),
-        l2=float(draw.choice([0.0, 1e-3])),
-        scale=float(draw.choice([0.001, 0.3, 1.0])),
-        parts=int(draw.integers(4)),
-    )
 
 
 def reference(core: Core) -> tuple[float, dict[int, Tensor]]:
@@ -94,8 +69,7 @@ def assert_equal_gradients(core: Core, *, sign: float = 1.0) -> None:
     "number", [*range(12), *(pytest.param(number, marks=pytest.mark.slow) for number in range(12, 50))]
 )
 def test_losses_and_gradients_are_the_references(number: int) -> None:
-    core = Core(random_setting(np.random.default_rng(number)), seed=number)
-    assert_equal_gradients(core)
+    assert_equal_gradients(Core(random_setting(number), seed=number))
 
 
 def test_a_flipped_sign_is_noticed() -> None:

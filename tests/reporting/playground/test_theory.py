@@ -1,11 +1,12 @@
 """The playground's theory, compiled, against the library's functions on random settings."""
 
 from dataclasses import astuple, replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from support.wasm import SHOWN, Core, Setting
+from support.wasm import SHOWN, Core, Setting, random_setting
 from topicscope.papers.topic_structure.experiments import overlapping_topics
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.bayes import bayes_floors, document_losses
@@ -27,24 +28,8 @@ from topicscope.theory.theorem3 import theorem3
 SETTINGS = [*range(6), *(pytest.param(number, marks=pytest.mark.slow) for number in range(6, 20))]
 
 
-def random_setting(number: int) -> Setting:
-    draw = np.random.default_rng(1_000 + number)
-    keep, random = draw.dirichlet([1, 1, 3])[:2]
-    topics, shortest = int(draw.integers(3, 25)), int(draw.integers(5, 150))
-    return Setting(
-        topics=topics,
-        words=int(draw.integers(2, 11)),
-        sampler=int(draw.integers(2)),
-        per_document=int(draw.integers(1, topics)),
-        dirichlet=float(draw.choice([0.03, 0.1, 1.0])),
-        shortest=shortest,
-        longest=shortest + int(draw.integers(60)),
-        mask=float(draw.uniform(0.05, 0.6)),
-        keep=float(keep),
-        random=float(random),
-        l2=float(draw.choice([0.0, 1e-5, 1e-3])),
-        rate=float(draw.choice([0.01, 0.3, 3.0])),
-    )
+def disjoint_setting(number: int, **changes: Any) -> Setting:
+    return random_setting(1_000 + number, topics=25, shortest=150, overlap=0.0, hidden=0, parts=0, loss=1, **changes)
 
 
 def infinite(setting: Setting) -> InfiniteDocuments:
@@ -59,7 +44,7 @@ def close(found: object, expected: object) -> None:
 
 @pytest.mark.parametrize("number", SETTINGS)
 def test_optima_rates_and_paths(number: int) -> None:
-    setting = random_setting(number)
+    setting = disjoint_setting(number)
     core = Core(setting)
     found = core.numbers("theory", 22)
     exact, theorem = (
@@ -86,7 +71,7 @@ def test_optima_rates_and_paths(number: int) -> None:
 
 @pytest.mark.parametrize("number", SETTINGS)
 def test_landscapes_and_their_minima(number: int) -> None:
-    setting = random_setting(number)
+    setting = disjoint_setting(number)
     core = Core(setting)
     theorem = theorem2_classes(setting.topics, setting.words, setting.masking)
     diagonal = diagonal_classes(setting.topics, setting.words, setting.masking)
@@ -119,7 +104,7 @@ def test_the_optimum_of_overlapping_topics(overlap: float) -> None:
 
 @pytest.mark.parametrize("number", SETTINGS)
 def test_the_bayes_floor_of_each_document(number: int) -> None:
-    core = Core(replace(random_setting(number), shortest=10, longest=40), seed=number)
+    core = Core(disjoint_setting(number, longest=160), seed=number)
     model = TopicModel.from_settings(core.setting.data)
     exact = document_losses(model, core.setting.masking, core.masked_documents()).masked
     core.call("floor_begin", 0.0)
