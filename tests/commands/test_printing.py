@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from topicscope.commands.printing import Parts, print_json, print_parts
+from topicscope.commands.printing import print_json, print_parts
 from topicscope.records import Result, plain
 
 
@@ -21,7 +21,11 @@ class Interval(msgspec.Struct):
 @dataclass(frozen=True)
 class Inner:
     a: float | None
+    """A number; perhaps."""
     b: Interval
+    """An interval."""
+    c: str = "no number"
+    """Nothing to print."""
 
 
 @dataclass(frozen=True)
@@ -34,16 +38,13 @@ class Numbers(Result):
     notes: dict[str, list[str]] = field(default_factory=dict)
 
 
-PARTS: Parts = {
-    "part": ("First", {"a": "a number", "b": "an interval"}),
-    "none": ("Second", {"a": "a number"}),
-}
+TITLES = {"part": "First", "none": "Second"}
 
 
 def test_numbers_are_json_without_arrays_and_what_is_not_finite_is_null(capsys: pytest.CaptureFixture[str]) -> None:
     print_json(Numbers(Inner(float("nan"), Interval(1.0, 0.5, 1.5))))
     printed = json.loads(capsys.readouterr().out)
-    assert printed["part"] == {"a": None, "b": {"value": 1.0, "low": 0.5, "high": 1.5}}
+    assert printed["part"] == {"a": None, "b": {"value": 1.0, "low": 0.5, "high": 1.5}, "c": "no number"}
     assert printed["path"] == "x"
     assert "array" not in printed
     assert plain({"x": np.float64(2.0), "y": (1, 2)}) == {"x": 2.0, "y": [1, 2]}
@@ -51,12 +52,19 @@ def test_numbers_are_json_without_arrays_and_what_is_not_finite_is_null(capsys: 
 
 def test_parts_are_tables_with_reasons_and_notes(capsys: pytest.CaptureFixture[str]) -> None:
     reasons = {"none": "it is not there", "part.a": "0 divides it"}
-    print_parts(Numbers(Inner(None, Interval(1.0, 0.5, 1.5)), reasons=reasons, notes={"part": ["a note"]}), PARTS)
+    print_parts(Numbers(Inner(None, Interval(1.0, 0.5, 1.5)), reasons=reasons, notes={"part": ["a note"]}), TITLES)
     out = capsys.readouterr().out
-    for text in ("First", "not defined: 0 divides it", "1.0 [0.5, 1.5]", "  a note", "Second\n  not defined: it is"):
+    for text in (
+        "First",
+        "│ A number ",
+        "not defined: 0 divides it",
+        "1.0 [0.5, 1.5]",
+        "  a note",
+        "Second\n  not defined: it is",
+    ):
         assert text in out
     # The control: what is known has no reason.
-    print_parts(Numbers(Inner(1e-12, Interval(1.0, 0.5, 1.5))), PARTS)
+    print_parts(Numbers(Inner(1e-12, Interval(1.0, 0.5, 1.5))), TITLES)
     out = capsys.readouterr().out
     assert "10⁻¹²" in out
     assert "not defined" not in out

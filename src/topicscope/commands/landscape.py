@@ -29,30 +29,14 @@ examples:
 """
 
 PAGE_POINTS = 61
-OPTIMUM = {
-    "alpha": "α, same topic",
-    "beta": "β, same word",
-    "weighted_average": "((v−1)α + β)/v",
-    "loss": "loss",
-    "loss_uniform": "loss at α = β = 1",
-}
-SAMPLED = {
-    "weights.alpha": "α, same topic",
-    "weights.beta": "β, same word",
-    "weights.word_on_mask": "weight of word queries on [MASK]",
-    "weights.mask_on_mask": "weight of [MASK] queries on [MASK]",
-    "weighted_average": "((v−1)α + β)/v",
-    "loss": "loss",
-    "block_share": "share of the weight on itself that two words of a topic have",
-}
-PARTS = {
-    "optimum": ("Exact optimum, infinite documents", OPTIMUM),
-    "optimum_without_mask_queries": ("The same without [MASK] queries", OPTIMUM),
-    "theorem3": ("Theorem 3", {"low": "λ₁(τ−1), lower bound", "high": "λ₂T, upper bound", "limit": "limit"}),
-    "finite.optima.assumption_2": ("Finite documents: best of Assumption 2's weights", SAMPLED),
-    "finite.optima.free_mask_weights": ("Finite documents: weights on [MASK] free", SAMPLED),
-    "finite.optima.by_topics": ("Finite documents: the same with β = α", SAMPLED),
-    "finite.optima.joint": ("Finite documents: W^V free too", SAMPLED),
+TITLES = {
+    "optimum": "Exact optimum, infinite documents",
+    "optimum_without_mask_queries": "The same without [MASK] queries",
+    "theorem3": "Theorem 3: the average ((v−1)α + β)/v",
+    "finite.optima.assumption_2": "Finite documents: best of Assumption 2's weights",
+    "finite.optima.free_mask_weights": "Finite documents: weights on [MASK] free",
+    "finite.optima.by_topics": "Finite documents: the same with β = α",
+    "finite.optima.joint": "Finite documents: W^V free too",
 }
 
 
@@ -84,7 +68,7 @@ def _write(grid: LandscapeGrid, out: Path) -> None:
     from topicscope.reporting.figures.landscape import Bounds, Surface, landscape_figure
 
     out.mkdir(parents=True, exist_ok=True)
-    arrays = {"alpha": grid.weights, "beta": grid.weights, "loss": grid.loss, "weighted_average": grid.average}
+    arrays = {"alpha": grid.weights, "beta": grid.weights, "loss": grid.loss}
     optimum, finite = (grid.optimum.alpha, grid.optimum.beta), grid.finite
     surfaces = [Surface("all masked positions", grid.weights, grid.loss, optimum)]
     if grid.word_loss is not None:
@@ -139,5 +123,5 @@ def main(words: list[str]) -> None:
     if options.json:
         print_json(grid)
         return
-    print_parts(grid, PARTS)
+    print_parts(grid, TITLES)
     console().print(f"{options.out}: landscape.npz, landscape.json, landscape.png, landscape.svg, landscapes.json")

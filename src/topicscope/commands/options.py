@@ -204,7 +204,7 @@ def _options(
     group: tuple[str, str] = ("options", ""),
 ) -> Iterator[Option]:
     """Every option of a dataclass and of those within it, with the default's values."""
-    hints, helps = get_type_hints(kind, include_extras=True), _field_helps(kind)
+    hints, helps = get_type_hints(kind, include_extras=True), field_helps(kind)
     for field in dataclasses.fields(kind):
         hint: Any = hints[field.name]
         marks = getattr(hint, "__metadata__", ())
@@ -239,7 +239,7 @@ def _without_default(kind: Any, default: Any) -> dict[str, Any]:
     return {name: value for name, value in empty.items() if value == () or dataclasses.is_dataclass(value)}
 
 
-def _field_helps(kind: type) -> dict[str, str]:
+def field_helps(kind: type) -> dict[str, str]:
     """The docstrings under a dataclass's fields, each on one line; a name in backticks is quoted, code is not."""
     helps = {}
     for parent in reversed(kind.__mro__):

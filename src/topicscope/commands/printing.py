@@ -4,20 +4,19 @@ A result is a struct or a dataclass. Its ``reasons`` say why a number is None, i
 beside a part; both are by dotted name.
 """
 
+import dataclasses
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from topicscope.commands.options import field_helps
 from topicscope.records import plain
 from topicscope.reporting.rounding import NOTHING, powers, readable, with_interval
-
-# By dotted name, a part's title and the labels of its numbers.
-Parts = Mapping[str, tuple[str, Mapping[str, str]]]
 
 
 def console(*, to_errors: bool = False) -> Console:
@@ -39,27 +38,38 @@ def as_json(result: Any) -> str:
     return msgspec.json.format(msgspec.json.encode(plain(result)), indent=2).decode() + "\n"
 
 
-def print_parts(result: Any, parts: Parts, *, digits: int = 6) -> None:
-    """Print a table for each part: its title, and the label of each number in it, both by dotted name."""
-    values, screen, told = plain(result), console(), set[str]()
-    reasons, notes = values.get("reasons", {}), values.get("notes", {})
-    for name, (title, labels) in parts.items():
-        part = _value(values, name)
+def print_parts(result: Any, titles: Mapping[str, str], *, digits: int = 6) -> None:
+    """Print a table for each part, by its dotted name: its title, and its numbers, labelled by their docstrings."""
+    screen, printed = console(), set[str]()
+    for name, title in titles.items():
+        part: Any = result
+        for key in name.split("."):
+            part = part[key] if isinstance(part, Mapping) else getattr(part, key, None)
         if part is None:
-            if reason := reasons.get(name):
-                said = "for the same reason" if reason in told else reason
-                screen.print(f"{title}\n  not defined: {said}\n")
-                told.add(reason)
+            if reason := result.reasons.get(name):
+                shown = "for the same reason" if reason in printed else reason
+                screen.print(f"{title}\n  not defined: {shown}\n")
+                printed.add(reason)
             continue
         table = Table(title=title, title_justify="left", title_style="", show_header=False)
-        for key, label in labels.items():
-            number, reason = _value(part, key), reasons.get(f"{name}.{key}")
+        for key, label, number in _labelled(part):
+            reason = result.reasons.get(f"{name}.{key}")
             if number is not None or reason:
                 table.add_row(label, powers(f"not defined: {reason}" if number is None else cell(number, digits)))
         screen.print(table)
-        for note in notes.get(name, ()):
+        for note in result.notes.get(name, ()):
             screen.print(f"  {note}")
         screen.print()
+
+
+def _labelled(part: Any, path: str = "", heading: str = "") -> Iterator[tuple[str, str, Any]]:
+    """The numbers of a part by dotted name, each with the first clause of its docstring; those without are left out."""
+    for name, text in field_helps(type(part)).items():
+        value, label = getattr(part, name), heading + text.partition(";")[0].rstrip(".")
+        if dataclasses.is_dataclass(value) and not hasattr(value, "low"):
+            yield from _labelled(value, f"{path}{name}.", f"{label}, ")
+        elif not isinstance(value, bool | str | tuple):
+            yield path + name, label, plain(value)
 
 
 def print_rows(rows: Sequence[Sequence[Any]], heading: Sequence[str], *, note: str = "", digits: int = 4) -> None:
@@ -84,9 +94,3 @@ def cell(value: Any, digits: int = 4) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(cell(item, digits) for item in value)
     return str(value)
-
-
-def _value(values: Any, name: str) -> Any:
-    for key in name.split("."):
-        values = values.get(key) if isinstance(values, dict) else None
-    return values

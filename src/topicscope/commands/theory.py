@@ -9,7 +9,7 @@ import numpy as np
 
 from topicscope.commands.folders import check_empty
 from topicscope.commands.options import INLINE, keywords, parse
-from topicscope.commands.printing import Parts, as_json, console, print_json, print_parts
+from topicscope.commands.printing import as_json, console, print_json, print_parts
 from topicscope.commands.terminal import progress_bar
 from topicscope.errors import path_of
 from topicscope.reporting.rounding import powers
@@ -40,82 +40,22 @@ MATRICES = {
     "finite_topics": "finite τ-topic documents: exact optimum",
     "theorem2": "infinite documents, λ → 0: Theorem 2",
 }
-ENTRIES = {
-    "mask_column": "W_i0, [MASK] column",
-    "same_word": "same word",
-    "same_topic": "same topic",
-    "different_topic": "different topic",
-}
-ATTENTION = {
-    "alpha": "α, same topic",
-    "beta": "β, same word",
-    "mask_key": "weight on [MASK] keys",
-    "weighted_average": "((v−1)α + β)/v",
-    "loss": "loss",
-    "loss_uniform": "loss at α = β = 1",
-}
-FREE = "The same with a free weight of word queries on [MASK] keys (§5.3)"
-FLOORS = {"masked": "all masked positions", "mask_queries": "[MASK] queries"}
 LOSSES = {"cross_entropy": "cross-entropy", "squared": "squared"}
-
-# Parts and their numbers in the order shown.
-PARTS: Parts = {
-    "theorem1": (
-        "Theorem 1: E = W^E⊤W^E, uniform attention",
-        {"diagonal": "diagonal example, E_ii = c₃", "bias": "b_i", "block_sum_gap": "Σ own topic − Σ other topic"},
-    ),
-    "theorem2": (
-        "Theorem 2: W^V, uniform attention, λ → 0",
-        {"c1": "c₁", "c2": "c₂", "c3": "c₃", **ENTRIES, "loss": "loss, infinite documents"},
-    ),
-    "theorem3": (
-        "Theorem 3: the average ((v−1)α + β)/v",
-        {
-            "lambda1": "λ₁",
-            "lambda2": "λ₂",
-            "low": "λ₁(τ−1), lower bound",
-            "high": "λ₂T, upper bound",
-            "limit": "limit, Assumption 3: τ/((1−p_c)p_m)",
-            "limit_fixed": "limit, T → ∞ with τ fixed",
-        },
-    ),
-    "attention_optimum": ("Exact optimum of attention, Theorem 2's W^V", ATTENTION),
-    "attention_optimum_free": (FREE, ATTENTION),
-    "attention_optimum_diagonal": ("Exact optimum of attention, diagonal W^V", ATTENTION),
-    "attention_optimum_diagonal_free": (FREE, ATTENTION),
-    **{
-        name: (
-            f"Optimum for finite {documents} documents (eq. 1, no bias, λ = 0)",
-            {**ENTRIES, "loss": "loss", "loss_of_theorem2": "loss of Theorem 2's matrix"},
-        )
-        for name, documents in (("finite", "LDA"), ("finite_topics", "τ-topic"))
-    },
-    "dynamics": (
-        "Dynamics: rates per unit of learning rate × steps (squared loss), and take-off",
-        {
-            "stage1_topic_rate": "stage 1, infinite τ-topic documents: W^V's topic mode",
-            "stage2_topic_rate": "stage 2, infinite τ-topic documents: attention's topic mode, over √d_a",
-            "time_ratio": "how much longer stage 2's topic mode takes than stage 1's",
-            "take_off": "predicted take-off, in steps",
-            "gain_at_take_off": "g at take-off: how far stage 1 has come",
-            "mask_take_off": "[MASK] queries' own take-off, in steps",
-        },
-    ),
-    "dynamics.stage1": (
-        "Stage 1, finite LDA documents",
-        {"topic": "topics", "mean": "mean word", "same_word": "same word (the diagonal)"},
-    ),
-    "dynamics.stage2": (
-        "Stage 2, finite LDA documents",
-        {"topic": "topics", "same_word": "same word", "mask": "[MASK]"},
-    ),
-    **{
-        name: (
-            f"Bayes floor, finite {documents} documents; 95 % intervals",
-            {f"{floor}.{loss}": f"{what}, {said}" for floor, what in FLOORS.items() for loss, said in LOSSES.items()},
-        )
-        for name, documents in (("bayes", "LDA"), ("bayes_topics", "τ-topic"))
-    },
+FREE = "The same with a free weight of word queries on [MASK] keys (§5.3)"
+# Parts in the order shown.
+TITLES = {
+    "theorem1": "Theorem 1: E = W^E⊤W^E, uniform attention",
+    "theorem2": "Theorem 2: W^V, uniform attention, infinite documents, λ → 0",
+    "theorem3": "Theorem 3: the average ((v−1)α + β)/v",
+    "attention_optimum": "Exact optimum of attention, Theorem 2's W^V",
+    "attention_optimum_free": FREE,
+    "attention_optimum_diagonal": "Exact optimum of attention, diagonal W^V",
+    "attention_optimum_diagonal_free": FREE,
+    "finite": "Optimum for finite LDA documents (eq. 1, no bias, λ = 0)",
+    "finite_topics": "Optimum for finite τ-topic documents (eq. 1, no bias, λ = 0)",
+    "dynamics": "Dynamics: rates per unit of learning rate × steps (squared loss), and take-off",
+    "bayes": "Bayes floor, finite LDA documents; 95 % intervals",
+    "bayes_topics": "Bayes floor, finite τ-topic documents; 95 % intervals",
 }
 
 
@@ -207,17 +147,12 @@ def main(words: list[str]) -> None:
         print_json(result)
         return
     console().print(f"{result.setting}\n")
-    print_parts(result, parts_of(result), digits=8)
+    titles = dict(TITLES)
+    if result.dynamics is not None:
+        how = result.dynamics.stepping
+        adam = f", ε = {how.epsilon:g}" if how.optimizer == "adam" else ""
+        start = f"weights from N(0, {how.scale:g}²), d_a = {how.width}"
+        titles["dynamics"] += powers(f" with {how.optimizer} at {how.rate:g}{adam}, {LOSSES[how.loss]} loss, {start}")
+    print_parts(result, titles, digits=8)
     if options.out:
         console().print(f"{options.out}: optimum.png, optimum.svg, theory.json, theory.npz")
-
-
-def parts_of(result: Theory) -> Parts:
-    """Parts with their titles; the optimiser stands in the title of what it is about."""
-    if result.dynamics is None:
-        return PARTS
-    how, (title, labels) = result.dynamics.stepping, PARTS["dynamics"]
-    adam = f", ε = {how.epsilon:g}" if how.optimizer == "adam" else ""
-    start = f"weights from N(0, {how.scale:g}²), d_a = {how.width}"
-    title += powers(f" with {how.optimizer} at {how.rate:g}{adam}, {LOSSES[how.loss]} loss, {start}")
-    return {**PARTS, "dynamics": (title, labels)}

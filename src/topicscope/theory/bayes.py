@@ -55,7 +55,9 @@ class Floor:
     """The least expected loss, for either loss: a mean over documents and its 95 % interval."""
 
     cross_entropy: Interval
+    """cross-entropy."""
     squared: Interval
+    """squared."""
 
 
 @dataclass(frozen=True)

@@ -78,13 +78,13 @@ class Stage1Rates:
     """How fast W^V relaxes along each mode per unit of flow time (learning rate × steps): 2 × S's eigenvalues."""
 
     topic: float
-    """The rate on contrasts between topics."""
+    """topics."""
     same_word: float
-    """The rate on contrasts within a topic; 0 for infinite documents, where a topic's words are equally frequent."""
+    """same word (contrasts within a topic); 0 for infinite documents, where a topic's words are equally frequent."""
     mean: float
-    """The larger of the plane's two rates, on the mean word with [MASK]."""
+    """mean word; the larger of the plane's two rates."""
     mask: float
-    """The plane's other rate; 0 for infinite documents, in which [MASK]'s share is always the same."""
+    """[MASK]; the plane's other rate, 0 for infinite documents, in which [MASK]'s share is always the same."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,11 @@ class Stage2Rates:
     """Singular values of the gradient by the logits, by mode; W^K and W^Q grow at these over √d_a."""
 
     topic: float
-    """The sign tells what grows: above 0, attention to the query's own topic."""
+    """topics; above 0, attention to the query's own topic grows."""
     same_word: float
-    """Above 0, attention to the query's own word."""
+    """same word; above 0, attention to the query's own word grows."""
     mask: float
-    """Above 0, [MASK] queries turn to [MASK] keys; below 0, away from them."""
+    """[MASK]; above 0, [MASK] queries turn to [MASK] keys; below 0, away from them."""
 
 
 def stage1_rates(data: Data, masking: Masking, average: Average = "document", *, infinite: bool = False) -> Stage1Rates:

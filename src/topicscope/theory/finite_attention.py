@@ -54,13 +54,13 @@ class Weights:
     """Attention's weights by class."""
 
     alpha: float = 1.0
-    """α: of a word query on other words of its topic."""
+    """α: same topic."""
     beta: float = 1.0
-    """β: of a word query on its own word."""
+    """β: same word."""
     word_on_mask: float = 1.0
-    """μ: of a word query on [MASK]."""
+    """μ: word queries on [MASK]."""
     mask_on_mask: float = 1.0
-    """ν: of a [MASK] query on [MASK]."""
+    """ν: [MASK] queries on [MASK]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,15 +188,16 @@ class SampledOptimum:
     """The best weights on sampled documents, and W^V beside them; averages with 95 % intervals over documents."""
 
     weights: Weights
+    """Weight."""
     value: ClassMatrix
     weighted_average: Interval
-    """Theorem 3's ((v − 1)α + β)/v."""
+    """((v − 1)α + β)/v."""
     block_share: Interval
-    """How much of the weight that a word has with itself two words of its topic share in W^V: 1 for blocks, 0 for a
-    diagonal."""
+    """Share of the weight on itself that two words of a topic have in W^V; 1 for blocks, 0 for a diagonal."""
     loss: float
+    """Loss."""
     loss_uniform: float
-    """The loss at uniform attention with the same W^V, or with the best one there if W^V is free."""
+    """Loss at uniform attention; with the same W^V, or with the best one there if W^V is free."""
     attained: bool
     """False if a weight has gone to ∞; one that has gone to 0 is attained."""
 

@@ -235,14 +235,17 @@ class AttentionOptimum:
     """The minimiser of a landscape over α, β ≥ 0."""
 
     alpha: float
+    """α, same topic."""
     beta: float
+    """β, same word."""
     weighted_average: float
-    """Theorem 3's ((v − 1)α + β) / v."""
+    """((v − 1)α + β)/v."""
     loss: float
+    """Loss."""
     loss_uniform: float
-    """The loss at α = β = 1."""
+    """Loss at α = β = 1."""
     mask_key: float
-    """The weight of word queries on [MASK] keys; 1 in Assumption 2's family."""
+    """Weight of word queries on [MASK] keys; 1 in Assumption 2's family."""
     flat: str | None
     """In which direction the loss is flat, and which of the points there this is; None if the minimiser is unique."""
     attained: bool

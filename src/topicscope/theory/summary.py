@@ -13,7 +13,7 @@ from topicscope.measure.blocks import pattern
 from topicscope.randomness import Purpose, generator
 from topicscope.records import LandscapeRecord, Result
 from topicscope.settings import RAREST_USABLE_MASK
-from topicscope.settings.data import Sampler
+from topicscope.settings.data import Data, Masking, Sampler
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.bayes import FEWEST_DOCUMENTS, BayesFloors, bayes_floors
 from topicscope.theory.check import class_statistics
@@ -67,6 +67,7 @@ PATTERNS = {
     "none": "neither blocks of topics nor a diagonal stand out",
     None: "there is one topic, so nothing can stand out",
 }
+NO_PAIR = "there is no such pair of words"
 NOISE = (
     "Adam's noise is taken as it is on average; from starts as large as 0.02 it takes off up to three times earlier or "
     "later (docs/theory-dynamics.md)"
@@ -80,27 +81,45 @@ class Theorem1Example:
     """The corrected example diag(0, c₃, …, c₃), b_i, and by how much a topic's own block sum exceeds the others'."""
 
     diagonal: float
+    """E_ii = c₃ of the diagonal example."""
+
     bias: float
+    """b_i."""
+
     block_sum_gap: float
+    """Σ own topic − Σ other topic."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ValueMatrix:
     """A W^V under uniform attention: means over classes of entries, and its loss."""
 
-    mask_column: float | None
-    same_word: float | None
-    same_topic: float | None
-    different_topic: float | None
-    loss: float
-    loss_of_theorem2: float | None = None
-    """The loss of Theorem 2's matrix on the same documents."""
-
     c1: float | None = None
-    """Theorem 2's constants, as are the next; your own topics have none."""
+    """c₁; Theorem 2's constants, as are the next; your own topics have none."""
 
     c2: float | None = None
+    """c₂."""
+
     c3: float | None = None
+    """c₃."""
+
+    mask_column: float | None
+    """W_i0, [MASK] column."""
+
+    same_word: float | None
+    """Same word."""
+
+    same_topic: float | None
+    """Same topic."""
+
+    different_topic: float | None
+    """Different topic."""
+
+    loss: float
+    """Loss."""
+
+    loss_of_theorem2: float | None = None
+    """Loss of Theorem 2's matrix; on the same documents."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,17 +128,28 @@ class Dynamics:
 
     stepping: Stepping
     stage1_topic_rate: float | None
-    """Infinite documents of τ topics, as is the next."""
+    """Stage 1, infinite τ-topic documents: W^V's topic mode."""
 
     stage2_topic_rate: float | None
+    """Stage 2, infinite τ-topic documents: attention's topic mode, over √d_a."""
+
     time_ratio: float | None
+    """How much longer stage 2's topic mode takes than stage 1's."""
+
     stage1: Stage1Rates | None
-    """Finite LDA documents, as are the next."""
+    """Stage 1, finite LDA documents."""
 
     stage2: Stage2Rates | None
+    """Stage 2, finite LDA documents."""
+
     take_off: float | None = None
+    """Predicted take-off, in steps."""
+
     gain_at_take_off: float | None = None
+    """g at take-off: how far stage 1 has come."""
+
     mask_take_off: float | None = None
+    """[MASK] queries' own take-off, in steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,78 +218,79 @@ class Summary:
 
     def theory(self) -> Theory:
         """Every part, or None with the reason."""
-        # About disjoint topics of equally many, equally likely words.
-        of_equal_topics: dict[str, Callable[[], Any]] = {
+        optimum = "attention_optimum"
+        # About disjoint topics of equally many, equally likely words, and about any.
+        of_equal_topics: dict[str, Callable[[str], Any]] = {
             "theorem1": self._theorem1,
             "theorem3": self._theorem3,
-            "attention_optimum": lambda: self._attention("attention_optimum", "block"),
-            "attention_optimum_free": lambda: self._attention("attention_optimum_free", "block"),
-            "attention_optimum_diagonal": lambda: self._attention("attention_optimum_diagonal", "diagonal"),
-            "attention_optimum_diagonal_free": lambda: self._attention("attention_optimum_diagonal_free", "diagonal"),
+            **dict.fromkeys(
+                (optimum, f"{optimum}_free", f"{optimum}_diagonal", f"{optimum}_diagonal_free"), self._attention
+            ),
             "dynamics": self._dynamics,
         }
-        makers: dict[str, Callable[[], Any]] = {
-            **of_equal_topics,
+        of_any: dict[str, Callable[[str], Any]] = {
             "theorem2": self._theorem2,
-            "finite": lambda: self._finite("finite", "dirichlet"),
-            "finite_topics": lambda: self._finite("finite_topics", "topics"),
-            "bayes": lambda: self._bayes("bayes", "dirichlet"),
-            "bayes_topics": lambda: self._bayes("bayes_topics", "topics"),
+            **dict.fromkeys(("finite", "finite_topics"), self._finite),
+            **dict.fromkeys(("bayes", "bayes_topics"), self._bayes),
         }
         if not self.setting.equal_topics:
-            makers |= dict.fromkeys(of_equal_topics, self.setting.require_equal_topics)
-        parts = {name: self._part(name, make) for name, make in makers.items()}
+            of_equal_topics = dict.fromkeys(of_equal_topics, lambda name: self.setting.require_equal_topics())
+        makers = of_equal_topics | of_any
+        parts = {name: self._part(name, make, name) for name, make in makers.items()}
         return Theory(setting=self.setting, **parts, reasons=self.reasons, notes=self.notes)
 
-    def _part(self, name: str, make: Callable[[], Any]) -> Any:
+    def _part(self, name: str, make: Callable[..., Any], *arguments: Any) -> Any:
         try:
             with errors_with_option_names():
-                return make()
+                return make(*arguments)
         except InputError as error:
             self.reasons[name] = str(error)
             return None
 
-    def _theorem1(self) -> Theorem1Example:
+    def _theorem1(self, name: str) -> Theorem1Example:
         setting = self.setting
         require_topic_sets(setting.topics, setting.per_document)
         c3 = constants(setting.topics, setting.words, setting.masking).c3
         noise = setting.mask * setting.random * c3 / (setting.topics * setting.words)
         return Theorem1Example(diagonal=c3, bias=-noise, block_sum_gap=c3)
 
-    def _theorem2(self) -> ValueMatrix:
+    def _theorem2(self, name: str) -> ValueMatrix:
         setting = self.setting
         if setting.equal_topics:
             value = setting.value()
             loss = float(Landscape(setting.infinite, value).loss(1.0, 1.0))
             symbols = asdict(constants(setting.topics, setting.words, setting.masking))
             return ValueMatrix(**symbols, **asdict(value), loss=loss)
-        require_topic_sets(setting.topics, setting.per_document)
         model = dense_model(setting, "topics")
-        matrix = theorem2_of(model, setting.masking)
+        matrix = theorem2_of_sets(setting, model)
         loss = population_loss(matrix, infinite_moments(model, setting.masking))
-        return ValueMatrix(**self._classes("theorem2", matrix, model), loss=loss)
+        return ValueMatrix(**self._classes(name, matrix, model), loss=loss)
 
-    def _theorem3(self) -> Theorem3:
+    def _theorem3(self, name: str) -> Theorem3:
         bounds = theorem3(self.setting.infinite)
         self.reasons |= theorem3_reasons(bounds, self.setting)
-        self.notes["theorem3"] = [f"does not hold: {text}" for text in bounds.violated]
+        self.notes[name] = [f"does not hold: {text}" for text in bounds.violated]
         return bounds
 
-    def _attention(self, name: str, value: Pattern) -> AttentionOptimum:
-        landscape = Landscape(self.setting.infinite, self.setting.value(value))
-        optimum = minimise(landscape, free_mask_key=name.endswith("_free"))
+    def _attention(self, name: str) -> AttentionOptimum:
+        value = self.setting.value("diagonal" if "diagonal" in name else "block")
+        optimum = minimise(Landscape(self.setting.infinite, value), free_mask_key=name.endswith("_free"))
         if notes := optimum_notes(optimum):
             self.notes[name] = notes
         return optimum
 
-    def _finite(self, name: str, sampler: Sampler) -> ValueMatrix:
-        setting = self.setting
+    def _finite(self, name: str) -> ValueMatrix:
+        setting, sampler = self.setting, sampler_of(name)
         loss_of_theorem2: Callable[[], float]
         if setting.equal_topics and (sampler == "topics" or len(set(setting.dirichlet)) == 1):
             # Topics that are all alike: by classes, for any number of them.
             population = class_moments(setting.data(sampler), setting.masking)
             best = class_optimum(population)
-            classes, loss = asdict(best), class_loss(best, population)
+            classes: dict[str, float | None] = asdict(best)
+            loss = class_loss(best, population)
+            for kind, count in (("same_topic", setting.words), ("different_topic", setting.topics)):
+                if count == 1:
+                    classes[kind], self.reasons[f"{name}.{kind}"] = None, NO_PAIR
             loss_of_theorem2 = lambda: class_loss(setting.value(), population)  # noqa: E731
         else:
             model = dense_model(setting, sampler)
@@ -267,55 +298,41 @@ class Summary:
             matrix = finite_optimum(dense)
             classes, loss = self._classes(name, matrix, model), population_loss(matrix, dense)
             loss_of_theorem2 = lambda: population_loss(theorem2_of_sets(setting, model), dense)  # noqa: E731
-        for kind, words, reason in (
-            ("same_topic", setting.words, "a topic has one word (v = 1)"),
-            ("different_topic", setting.topics, "there is one topic (T = 1)"),
-        ):
-            if words == 1:
-                classes[kind], self.reasons[f"{name}.{kind}"] = None, reason
         other = self._part(f"{name}.loss_of_theorem2", loss_of_theorem2)
         return ValueMatrix(**classes, loss=loss, loss_of_theorem2=other)
 
     def _classes(self, name: str, matrix: Matrix, model: TopicModel) -> dict[str, float | None]:
         """Means over classes of entries; for your own topics a note on the pattern."""
         averages = class_statistics(matrix, model.word_topics)
-        classes: dict[str, float | None] = {}
-        for kind in ("mask_column", "same_word", "same_topic", "different_topic"):
-            average = averages[kind]
-            classes[kind] = average.mean if average else None
-            if average is None:
-                self.reasons[f"{name}.{kind}"] = "there is no such pair of words"
+        kinds = ("mask_column", "same_word", "same_topic", "different_topic")
+        classes = {kind: average.mean if (average := averages[kind]) else None for kind in kinds}
+        self.reasons |= {f"{name}.{kind}": NO_PAIR for kind in kinds if classes[kind] is None}
         if model.equal_words is None:
             seen = PATTERNS[pattern(matrix, model.word_topics) if averages["different_topic"] else None]
             likeliest = "averages over entries; a word counts for the topic that makes it likeliest"
             self.notes[name] = [f"{seen}; {likeliest}"]
         return classes
 
-    def _dynamics(self) -> Dynamics:
+    def _dynamics(self, name: str) -> Dynamics:
         setting, data, masking = self.setting, self.setting.data("dirichlet"), self.setting.masking
         sizes = (setting.topics, setting.words, setting.per_document, masking)
         stepping = replace(self.stepping, width=self.stepping.width or setting.topics * setting.words + 1)
-
-        def stage2() -> Stage2Rates:
-            """At the documents' own optimum of W^V."""
-            return stage2_rates(class_optimum(class_moments(data, masking)).numbers, data, masking)
-
-        rates = {
+        rates: dict[str, Callable[[], Any]] = {
             "stage1_topic_rate": lambda: stage1_topic_rate(*sizes),
             "stage2_topic_rate": lambda: stage2_topic_rate(*sizes),
             "time_ratio": lambda: time_ratio(*sizes, stepping.width),
             "stage1": lambda: stage1_rates(data, masking),
-            "stage2": stage2,
+            # At the documents' own optimum of W^V.
+            "stage2": lambda: stage2_rates(class_optimum(class_moments(data, masking)).numbers, data, masking),
         }
-        parts = {name: self._part(f"dynamics.{name}", make) for name, make in rates.items()}
-        return Dynamics(stepping=stepping, **parts | self._prediction())
+        parts = {rate: self._part(f"{name}.{rate}", make) for rate, make in rates.items()}
+        return Dynamics(stepping=stepping, **parts | self._prediction(data, masking))
 
-    def _prediction(self) -> dict[str, float]:
+    def _prediction(self, data: Data, masking: Masking) -> dict[str, float]:
         names, reason = ("take_off", "gain_at_take_off", "mask_take_off"), "left out by --no-take-off"
         numbers: dict[str, float] = {}
         if self.take_off:
-            data, masking = self.setting.data("dirichlet"), self.setting.masking
-            prediction = self._part("dynamics.take_off", lambda: predict(data, masking, self.stepping))
+            prediction = self._part("dynamics.take_off", predict, data, masking, self.stepping)
             if prediction is None:
                 reason = self.reasons["dynamics.take_off"]
             else:
@@ -325,8 +342,8 @@ class Summary:
         self.reasons |= {f"dynamics.{name}": reason for name in names if name not in numbers}
         return numbers
 
-    def _bayes(self, name: str, sampler: Sampler) -> BayesFloors:
-        setting, data = self.setting, self.setting.data(sampler)
+    def _bayes(self, name: str) -> BayesFloors:
+        setting, data = self.setting, self.setting.data(sampler_of(name))
         if self.samples == 0:
             raise InputError("samples = 0: no documents were drawn for the Bayes floor.")
         # Equal topics are counted, not made: the matrix of very many takes gigabytes.
@@ -353,6 +370,11 @@ class Summary:
                 else "no position becomes [MASK], since p_c + p_r = 1"
             )
         return floors
+
+
+def sampler_of(name: str) -> Sampler:
+    """The sampler of the documents that a part is about."""
+    return "topics" if name.endswith("_topics") else "dirichlet"
 
 
 def optimum_notes(optimum: Any) -> list[str]:
@@ -440,7 +462,6 @@ class LandscapeGrid(Result):
     word_loss: Float[np.ndarray, "point point"] | None
     """The same without [MASK] queries; None if there are no others."""
 
-    average: Float[np.ndarray, "point point"]
     optimum: AttentionOptimum
     optimum_without_mask_queries: AttentionOptimum | None
     theorem3: Theorem3
@@ -450,15 +471,6 @@ class LandscapeGrid(Result):
 
     notes: dict[str, list[str]] = field(default_factory=dict)
     """What a reader should know beside a part's numbers."""
-
-    def rows(self) -> list[dict[str, float]]:
-        """The grid, a row per pair of α and β."""
-        alpha, beta = np.meshgrid(self.weights, self.weights, indexing="ij")
-        columns = {"alpha": alpha, "beta": beta, "weighted_average": self.average, "loss": self.loss}
-        if self.word_loss is not None:
-            columns["loss_without_mask_queries"] = self.word_loss
-        values = zip(*(column.ravel().tolist() for column in columns.values()), strict=True)
-        return [dict(zip(columns, row, strict=True)) for row in values]
 
     def __str__(self) -> str:
         s = self.setting
@@ -499,7 +511,6 @@ def landscape_grid(setting: TheorySetting, value: Pattern, points: int = POINTS,
         weights=weights,
         loss=whole.loss(alpha, beta),
         word_loss=None if words is None else words.loss(alpha, beta),
-        average=whole.weighted_average(alpha, beta),
         optimum=optimum,
         optimum_without_mask_queries=None if words is None else minimise(words),
         theorem3=bounds,
@@ -537,15 +548,11 @@ def landscape_record(
 
 
 def _finite(setting: TheorySetting, classes: ClassMatrix, ends: Float[np.ndarray, " 2"]) -> FiniteLandscape:
-    if setting.topics * setting.words > FINITE_WORDS:
+    if setting.topics * setting.words > FINITE_WORDS or setting.length[1] > FINITE_LENGTH:
         raise InputError(
-            f"finite is not allowed with topics · words = {setting.topics * setting.words}: its documents are drawn; "
-            f"give at most {FINITE_WORDS:,} words, or leave finite out."
-        )
-    if setting.length[1] > FINITE_LENGTH:
-        raise InputError(
-            f"finite is not allowed with length = {setting.length[0]} {setting.length[1]}: its documents are drawn; "
-            f"give at most {FINITE_LENGTH:,} words per document, or leave finite out, which is their limit."
+            f"finite is not allowed with topics · words = {setting.topics * setting.words:,} and documents of up to "
+            f"{setting.length[1]:,} words: they are drawn; give at most {FINITE_WORDS:,} words, and {FINITE_LENGTH:,} "
+            "per document, or leave finite out."
         )
     draw = generator(0, Purpose.THEORY)
     counts = sampled_counts(setting.data("topics"), setting.masking, FINITE_DOCUMENTS, generator=draw)

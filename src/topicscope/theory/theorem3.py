@@ -18,14 +18,17 @@ class Theorem3:
     """The interval (λ₁(τ−1), λ₂T), the limit, and the assumptions that a setting does not meet."""
 
     lambda1: float
+    """λ₁."""
     lambda2: float | None
-    """None if p_m p_r = 0, by which it divides."""
+    """λ₂; None if p_m p_r = 0, by which it divides."""
     low: float
+    """λ₁(τ−1), lower bound."""
     high: float | None
+    """λ₂T, upper bound."""
     limit: float | None
-    """τ/((1 − p_c) p_m); None if p_c = 0, where word queries say nothing about their target, or p_c = 1."""
+    """Limit, Assumption 3: τ/((1 − p_c)p_m); None if p_c = 0, where word queries say nothing of their target, or 1."""
     limit_fixed: float | None
-    """The limit for T → ∞ with τ held fixed; None as above, and if v = 1, where it does not hold."""
+    """Limit, T → ∞ with τ fixed; None as above, and if v = 1, where it does not hold."""
     violated: tuple[str, ...]
 
 
