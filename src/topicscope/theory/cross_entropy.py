@@ -15,7 +15,7 @@ from scipy.special import logsumexp, softmax
 from topicscope.errors import check_at_least, check_positive
 from topicscope.settings.data import Masking
 from topicscope.synthetic.documents import Bags
-from topicscope.theory.classes import ClassMatrix
+from topicscope.theory.classes import CLASSES, ClassMatrix, Vocabulary
 
 # Newton's method stops when a step promises less than this, and takes at most so many steps.
 LEAST_GAIN = 1e-14
@@ -62,40 +62,24 @@ def uniform_cross_entropy(matrix: Float[np.ndarray, "token token"], bags: Bags) 
 def cross_entropy_optimum(bags: Bags, topics: int, words: int, ridge: float) -> CrossEntropyOptimum:
     """Minimise by Newton's method over the six entries; ``ridge`` is λ, above 0 (else the optimum is at infinity)."""
     check_positive("ridge", ridge)
-    features = _six_features(bags, topics, words)
-    count = topics * words
-    penalty = ridge * np.array([count, count, count * (words - 1), count * (count - words), count, 1.0])
-    entries = np.zeros(6)
+    size = Vocabulary(topics, words)
+    # How much each of the six entries adds to each token's score: W x̃ is linear in them.
+    features = np.stack([bags.frequencies @ (size.kinds == kind).T.astype(float) for kind in range(6)], axis=2)
+    penalty, entries = ridge * size.sizes, np.zeros(6)
     value, gradient, hessian = _six_terms(entries, features, bags.targets, penalty)
     for _ in range(MOST_STEPS):
         step = -np.linalg.solve(hessian, gradient)
-        promised, size = float(-gradient @ step), 1.0
+        promised, length = float(-gradient @ step), 1.0
         if promised < LEAST_GAIN:
             break
         while True:
-            tried = _six_terms(entries + size * step, features, bags.targets, penalty)
-            if tried[0] <= value - 0.1 * size * promised:
+            tried = _six_terms(entries + length * step, features, bags.targets, penalty)
+            if tried[0] <= value - 0.1 * length * promised:
                 break
-            size /= 2
-        entries = entries + size * step
+            length /= 2
+        entries = entries + length * step
         value, gradient, hessian = tried
-    *four, mask_row, mask_mask = entries.tolist()
-    return CrossEntropyOptimum(*four, mask_row=mask_row, mask_mask=mask_mask, objective=value)
-
-
-def _six_features(bags: Bags, topics: int, words: int) -> Float[np.ndarray, "document token 6"]:
-    """How much each of the six entries adds to each token's score: W x̃ is linear in them."""
-    x = bags.frequencies
-    mask, own = x[:, :1], x[:, 1:]
-    topic = np.repeat(own.reshape(len(x), topics, words).sum(axis=2), words, axis=1)
-    features = np.zeros((*x.shape, 6))
-    features[:, 1:, 0] = mask
-    features[:, 1:, 1] = own
-    features[:, 1:, 2] = topic - own
-    features[:, 1:, 3] = (1 - mask) - topic
-    features[:, 0, 4] = 1 - mask[:, 0]
-    features[:, 0, 5] = mask[:, 0]
-    return features
+    return CrossEntropyOptimum(**dict(zip(CLASSES, entries.tolist(), strict=True)), objective=value)
 
 
 def _six_terms(

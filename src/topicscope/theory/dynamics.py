@@ -34,9 +34,11 @@ so the ratio is ‖E[r x̃⊤]‖ / (κ s²): it grows as 1/s², and d_a does no
 they take: the times above depend on s through a logarithm only.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from math import perm, prod
 
 import numpy as np
@@ -56,6 +58,8 @@ ROUNDING = 1e-13
 # A token of a pattern: [MASK], or a word as (topic, number within it).
 Token = tuple[int, int] | None
 MASK: Token = None
+# How a position comes to show a token: a weight, the words that this asks for, and whether it is masked.
+Way = tuple[float, list[Token], int]
 # (query, key) that stand for each class of the gradient; its rows are keys.
 REPRESENTATIVES: tuple[tuple[Token, Token], ...] = (
     (MASK, MASK),
@@ -318,7 +322,6 @@ class _Moment:
 
     def __init__(self, data: Data, masking: Masking, average: Average, infinite: bool) -> None:
         self._data, self._masking = data, masking
-        self._count = data.topics * data.words
         self._shares = {
             keys: _infinite_shares(keys, masking.mask)
             if infinite
@@ -328,56 +331,45 @@ class _Moment:
 
     def __call__(self, query: Token, target: Token, keys: tuple[Token, ...]) -> float:
         # The query's position: it keeps its word, or shows what does not depend on it.
-        starts: list[tuple[float, list[Token]]] = [(self._hidden(query), [] if target is None else [target])]
+        starts: list[Way] = [(self._hidden(query), [] if target is None else [target], 0)]
         if query is not None and target in (None, query):
-            starts.append((self._masking.keep, [query]))
+            starts.append((self._masking.keep, [query], 0))
         total = 0.0
         for blocks in PARTITIONS[len(keys)]:
             tokens = [keys[block[0]] for block in blocks]
-            if any(keys[each] != keys[block[0]] for block in blocks for each in block):
+            if any(keys[place] != token for block, token in zip(blocks, tokens, strict=True) for place in block):
                 continue
             # Either no block is at the query's own position, or one that has the query's token.
             for own in (None, *(place for place, token in enumerate(tokens) if token == query)):
-                elsewhere = [token for place, token in enumerate(tokens) if place != own]
-                for factor, words in starts:
-                    if factor:
-                        total += factor * self._expand(elsewhere, words, self._shares[len(keys)][len(elsewhere)], 0)
-        return total
-
-    def _expand(
-        self, tokens: list[Token], words: list[Token], share: Float[np.ndarray, " masked"], masked: int
-    ) -> float:
-        """Each position in turn: seen, masked and kept, or masked and shown without regard to its word."""
-        if not tokens:
-            return float(share[masked]) * self._expected(words) if share[masked] else 0.0
-        token, *rest = tokens
-        total = 0.0
-        if self._hidden(token):
-            total += self._hidden(token) * self._expand(rest, words, share, masked + 1)
-        if token is not None:
-            total += self._expand(rest, [*words, token], share, masked)
-            if self._masking.keep:
-                total += self._masking.keep * self._expand(rest, [*words, token], share, masked + 1)
+                elsewhere = [self._ways(token) for place, token in enumerate(tokens) if place != own]
+                share = self._shares[len(keys)][len(elsewhere)]
+                for ways in product(starts, *elsewhere):
+                    weight = prod(way[0] for way in ways) * share[sum(way[2] for way in ways)]
+                    if weight:
+                        total += weight * self._expected([word for way in ways for word in way[1]])
         return total
 
     def _hidden(self, token: Token) -> float:
         """κ: how likely a masked position shows this token whatever its word was."""
-        return self._masking.replaced if token is None else self._masking.random / self._count
+        return (
+            self._masking.replaced if token is None else self._masking.random / (self._data.topics * self._data.words)
+        )
+
+    def _ways(self, token: Token) -> list[Way]:
+        hidden: Way = (self._hidden(token), [], 1)
+        return [hidden] if token is None else [hidden, (1.0, [token], 0), (self._masking.keep, [token], 1)]
 
     def _expected(self, words: list[Token]) -> float:
         """E[∏ p_word] = E[∏ θ_topic] / v^count."""
-        topics = sorted(word[0] for word in words if word is not None)
-        powers = tuple(sorted((topics.count(topic) for topic in set(topics)), reverse=True))
-        data = self._data
+        data, powers = self._data, Counter(word[0] for word in words if word is not None)
+        count = powers.total()
         if data.sampler == "dirichlet":
             a = data.dirichlet[0]
-            top = prod(a + step for power in powers for step in range(power))
-            bottom = prod(data.topics * a + step for step in range(len(topics)))
-            expected = top / bottom
+            top = prod(a + step for power in powers.values() for step in range(power))
+            expected = top / prod(data.topics * a + step for step in range(count))
         else:
-            chosen = perm(data.per_document, len(powers)) / perm(data.topics, len(powers))
-            expected = chosen / data.per_document ** len(topics)
-        return float(expected / data.words ** len(topics))
+            expected = perm(data.per_document, len(powers)) / perm(data.topics, len(powers)) / data.per_document**count
+        return float(expected / data.words**count)
 
 
 def _shares(keys: int, length: tuple[int, int], mask: float, average: Average) -> list[Float[np.ndarray, " masked"]]:

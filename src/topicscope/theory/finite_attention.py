@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.optimize import minimize as scipy_minimize
 
-from topicscope.errors import InputError, check_at_least
+from topicscope.errors import check_at_least
 from topicscope.measure.uncertainty import Interval, student_interval
 from topicscope.settings.data import Data, Masking
 from topicscope.settings.training import Average
@@ -172,15 +172,10 @@ def sampled_counts(
 ) -> ClassCounts:
     """The class counts of so many freshly drawn documents."""
     check_at_least("documents", documents, 2)
-    model = TopicModel.from_settings(data)
-    model.require_no_ends()
-    if model.equal_words is None:
-        raise InputError(
-            "Classes are those of T disjoint topics of v equally likely words; leave data.topic_words out."
-        )
+    size, model = Vocabulary.of(data), TopicModel.from_settings(data)
     drawn = sample_documents(model, documents, shuffled=False, generator=generator)
     masked = mask_documents(drawn, masking, model.vocabulary, generator=generator)
-    return ClassCounts.of(Rows.of(masked, Vocabulary(model.topics, model.equal_words), average))
+    return ClassCounts.of(Rows.of(masked, size, average))
 
 
 @dataclass(frozen=True)

@@ -57,8 +57,7 @@ class Moments:
         return self.cross if bias is None else self.cross - np.outer(bias, self.mean)
 
 
-@dataclass(frozen=True)
-class Shares:
+class Shares(NamedTuple):
     """Expected shares of positions and of ordered pairs of positions, by whether they are masked."""
 
     masked: float
@@ -146,16 +145,7 @@ def finite_shares(length: tuple[int, int], mask: float, average: Average) -> Sha
 
 def infinite_shares(mask: float) -> Shares:
     """Their limit for N → ∞: a position with itself no longer counts."""
-    return Shares(
-        masked=mask,
-        pair_masked=mask**2,
-        pair_mixed=mask * (1 - mask),
-        pair_seen=(1 - mask) ** 2,
-        self_masked=0.0,
-        self_seen=0.0,
-        own=0.0,
-        other_masked=mask,
-    )
+    return Shares(mask, mask**2, mask * (1 - mask), (1 - mask) ** 2, 0.0, 0.0, 0.0, mask)
 
 
 def _assemble(model: TopicModel, masking: Masking, shares: Shares) -> Moments:

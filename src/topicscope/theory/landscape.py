@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from scipy.ndimage import generate_binary_structure, maximum_filter
 
 from topicscope.errors import InputError, check_at_least, refuse
 from topicscope.settings.data import Masking
@@ -254,8 +255,20 @@ class AttentionOptimum:
 
 def minimise(landscape: Landscape, *, free_mask_key: bool = False) -> AttentionOptimum:
     """The best weights; with ``free_mask_key`` also that of word queries on [MASK] keys (§5.3's wider family)."""
-    weights, search, point = _decoupled(landscape, free_mask_key) or _searched(landscape, free_mask_key)
-    alpha, beta, mask_key = (float(weight) for weight in weights)
+    v, masking, value = landscape.documents.words, landscape.documents.masking, landscape.value
+    weights, search, point = np.full(3, -1.0), None, np.zeros(0)
+    blocks = v > 1 and value.same_word == value.same_topic and masking.keep + masking.random > 0
+    if blocks and landscape.mask_queries_want_uniform:
+        # The α that gives word queries their best average, with β = 1 for the [MASK] queries, if there is one.
+        alone = _Search.over(replace(landscape, mask_queries=False), free_mask_key=free_mask_key)
+        point = alone.minimum()
+        average, _, mask_key = alone.weights(point)
+        weights = np.array([(v * average - 1) / (v - 1), 1.0, mask_key])
+    if weights[0] < 0:
+        alone = search = _Search.over(landscape, free_mask_key=free_mask_key)
+        point = search.minimum()
+        weights = search.weights(point)
+    alpha, beta, mask_key = weights.tolist()
     return AttentionOptimum(
         alpha=alpha,
         beta=beta,
@@ -263,28 +276,9 @@ def minimise(landscape: Landscape, *, free_mask_key: bool = False) -> AttentionO
         loss=float(landscape.loss(alpha, beta, mask_key)),
         loss_uniform=float(landscape.loss(1.0, 1.0)),
         mask_key=mask_key,
-        flat=search.flat if search.landscape == landscape else None,
-        attained=bool((point < 0.1 * search.highest).all()),
+        flat=search.flat if search else None,
+        attained=bool((point < 0.1 * alone.highest).all()),
     )
-
-
-def _searched(landscape: Landscape, free_mask_key: bool) -> "_Minimum":
-    """Search over all weights that matter."""
-    search = _Search.over(landscape, free_mask_key=free_mask_key)
-    point = search.minimum()
-    return search.weights(point), search, point
-
-
-def _decoupled(landscape: Landscape, free_mask_key: bool) -> "_Minimum | None":
-    """The α that gives word queries their best average, with β = 1 for the [MASK] queries; None if there is none."""
-    d, value, masking = landscape.documents, landscape.value, landscape.documents.masking
-    blocks = d.words > 1 and value.same_word == value.same_topic
-    if not blocks or masking.keep == masking.random == 0 or not landscape.mask_queries_want_uniform:
-        return None
-    (average, _, mask_key), search, point = _searched(replace(landscape, mask_queries=False), free_mask_key)
-    if d.words * average < 1:
-        return None
-    return np.array([(d.words * average - 1) / (d.words - 1), 1.0, mask_key]), search, point
 
 
 @dataclass(frozen=True, eq=False)
@@ -299,22 +293,23 @@ class _Search:
 
     @classmethod
     def over(cls, landscape: Landscape, *, free_mask_key: bool) -> "_Search":
+        """All weights that matter: α and β, and that on [MASK] keys if it is free."""
         d, masking, value = landscape.documents, landscape.documents.masking, landscape.value
         noise = max(masking.mask * masking.random, LEAST_NOISE)
         highest = BEYOND * d.words * (d.per_document + d.topics / noise)
-        axes = np.eye(3)
+        alpha, beta, mask_key = np.eye(3)
         no_word_queries = masking.keep == masking.random == 0
         if d.words == 1 or no_word_queries:
             why = "there are no word queries" if no_word_queries else "a topic has one word"
-            flat, start, directions = f"alpha has no effect, since {why}; 1 is given", axes[0] + axes[2], axes[1:2]
+            flat, start, directions = f"alpha has no effect, since {why}; 1 is given", alpha + mask_key, [beta]
         elif value.same_word == value.same_topic and (not landscape.mask_queries or masking.replaced == 0):
             flat = "only the weighted average matters, since no query is [MASK]; alpha = beta is given"
-            start, directions = axes[2], axes[0:1] + axes[1:2]
+            start, directions = mask_key, [alpha + beta]
         else:
-            flat, start, directions = None, axes[2], axes[:2]
+            flat, start, directions = None, mask_key, [alpha, beta]
         if free_mask_key and not no_word_queries:
-            start, directions = start - axes[2], np.vstack([directions, axes[2]])
-        return cls(landscape, start, directions, highest, flat)
+            start, directions = start - mask_key, [*directions, mask_key]
+        return cls(landscape, start, np.array(directions), highest, flat)
 
     def weights(self, point: Float[np.ndarray, "... coordinate"]) -> Float[np.ndarray, "... weight"]:
         return np.asarray(self.start + point @ self.directions)
@@ -329,13 +324,8 @@ class _Search:
         axis = np.concatenate([[0.0], np.geomspace(1e-3, self.highest, GRID_POINTS[dimension])])
         grid = np.stack(np.meshgrid(*[axis] * dimension, indexing="ij"), axis=-1)
         explained = self.landscape.explained(*np.moveaxis(self.weights(grid), -1, 0))
-        peak = np.ones(explained.shape, dtype=bool)
-        for i in range(dimension):
-            padded = np.pad(
-                explained, [(1, 1) if j == i else (0, 0) for j in range(dimension)], constant_values=-np.inf
-            )
-            below, above = np.take(padded, range(len(axis)), axis=i), np.take(padded, range(2, len(axis) + 2), axis=i)
-            peak &= (explained >= below) & (explained >= above)
+        # Points that are not below their neighbours along any axis.
+        peak = explained == maximum_filter(explained, footprint=generate_binary_structure(dimension, 1))
         order = np.argsort(-explained[peak])[:CANDIDATES]
         # Uniform attention too: with p_c = 0 it is the answer, and exactly so.
         uniform = np.ones((1, dimension))
@@ -379,10 +369,6 @@ class _Search:
     ) -> tuple[float, Float[np.ndarray, " coordinate"], Float[np.ndarray, "coordinate coordinate"]]:
         explained, gradient, hessian = self.landscape.derivatives(*self.weights(point))
         return explained, self.directions @ gradient, self.directions @ hessian @ self.directions.T
-
-
-# Weights (α, β, that on [MASK] keys), the search that they are from, and its point.
-_Minimum = tuple[Float[np.ndarray, " weight"], _Search, Float[np.ndarray, " coordinate"]]
 
 
 def _slack(point: Float[np.ndarray, " coordinate"], gradient: Float[np.ndarray, " coordinate"]) -> float:

@@ -11,7 +11,6 @@ around its path, which moves attention too (``sgd``). Adam divides each entry's 
 (``adam``): far below ε it is SGD at rate η/ε, far above it follows signs and noise. No constant is fitted.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -130,21 +129,17 @@ class Population:
     """
 
     def __init__(self, data: Data, masking: Masking, loss: Loss, *, seed: int = 0) -> None:
-        model = TopicModel.from_settings(data)
-        model.require_no_ends()
-        if model.equal_words is None or len(set(data.dirichlet)) > 1:
+        self.vocabulary, model, draw = (
+            Vocabulary.of(data),
+            TopicModel.from_settings(data),
+            generator(seed, Purpose.THEORY),
+        )
+        if self.vocabulary.count > MOST_WORDS:
             raise InputError(
-                "The dynamics are predicted for equal, disjoint and equally likely topics: leave data.topic_words out, "
-                "and give one number as data.dirichlet."
-            )
-        if model.vocabulary - 1 > MOST_WORDS:
-            raise InputError(
-                f"topics · words = {model.vocabulary - 1} is not allowed for a predicted take-off: give at most "
+                f"topics · words = {self.vocabulary.count} is not allowed for a predicted take-off: give at most "
                 f"{MOST_WORDS}."
             )
         self.data, self.masking, self.loss = data, masking, loss
-        self.vocabulary = Vocabulary(model.topics, model.equal_words)
-        draw = generator(seed, Purpose.THEORY)
         documents = sample_documents(model, DOCUMENTS[loss], generator=draw)
         self.documents = mask_documents(documents, masking, model.vocabulary, generator=draw)
         self.rows = Rows.of(self.documents, self.vocabulary)
@@ -196,15 +191,19 @@ class Population:
 
     def gain(self, state: Reduced) -> float:
         """g, including the cost of W^V's scatter."""
-        gain = self.gains(state.value)
         if self.loss == "squared":
-            gain -= self.vocabulary.trace(self.exact.second @ state.noise) / (1 - self.best)
-        return gain
+            scatter = self.vocabulary.trace(self.exact.second @ state.noise)
+            return (1 - class_loss(ClassMatrix(*state.value[2:].tolist()), self.exact) - scatter) / (1 - self.best)
+        nothing = np.log(self.vocabulary.count + 1)
+        return float((nothing - self.rows.loss(state.value, np.zeros(6), self.loss)) / (nothing - self.best))
 
     @cached_property
     def best(self) -> float:
-        """The least squared loss under uniform attention."""
-        return class_loss(class_optimum(self.exact), self.exact)
+        """The least loss under uniform attention."""
+        if self.loss == "squared":
+            return class_loss(class_optimum(self.exact), self.exact)
+        bags, size = Bags.of(self.documents, self.vocabulary.count + 1), self.vocabulary
+        return cross_entropy_optimum(bags, size.topics, size.words, SMALL_RIDGE).objective
 
     @cached_property
     def residual(self) -> float:
@@ -213,16 +212,6 @@ class Population:
         value = class_optimum(self.exact).numbers
         y = np.add.reduceat(self.rows.targets, first, axis=0) * len(first)
         return float(((x @ self.vocabulary.matrix(value).T - y) ** 2).sum(axis=1).mean())
-
-    @cached_property
-    def gains(self) -> Callable[[Six], float]:
-        """The gain g of any W^V."""
-        if self.loss == "squared":
-            return lambda value: (1 - class_loss(ClassMatrix(*value[2:].tolist()), self.exact)) / (1 - self.best)
-        bags = Bags.of(self.documents, self.vocabulary.count + 1)
-        best = cross_entropy_optimum(bags, self.vocabulary.topics, self.vocabulary.words, SMALL_RIDGE).objective
-        nothing = np.log(self.vocabulary.count + 1)
-        return lambda value: (nothing - self.rows.loss(value, np.zeros(6), "cross_entropy")) / (nothing - best)
 
 
 def predict(
