@@ -18,11 +18,12 @@ from pathlib import Path
 
 import numpy as np
 import ray
+from joblib import cpu_count
 
 from pages import write_part
 from topicscope.commands.sweep import sweep
 from topicscope.settings.sweep import Sweep
-from topicscope.work import Task, available_cores, map_tasks
+from topicscope.work import Task, map_tasks
 
 # Items of about a second, so that starting workers is not what is measured.
 WORK_STEPS = 1_000
@@ -112,7 +113,7 @@ def page(found: dict[str, list[float]], turns: int, runs: int) -> str:
     lines = [
         "## Many runs\n",
         "Written by `benchmarks/scaling.py`; do not edit. "
-        f"Python {platform.python_version()}, {platform.machine()}, {available_cores()} cores, "
+        f"Python {platform.python_version()}, {platform.machine()}, {cpu_count()} cores, "
         f"Ray {ray.__version__}; load of the machine at the end {load:.1f}. "
         f"Medians over {turns} turns, least and most in brackets.\n",
         "| | local | Ray |",

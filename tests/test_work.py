@@ -30,11 +30,9 @@ from support.tasks import (
 from topicscope.errors import InputError, LostWorkError
 from topicscope.work import (
     Task,
-    available_cores,
     completed,
     content_digest,
     map_tasks,
-    package_versions,
     scratch_folder,
 )
 
@@ -58,13 +56,6 @@ def is_running(process: int) -> bool:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-def test_a_result_is_given_as_soon_as_its_task_is_finished(tmp_path: Path) -> None:
-    folder = tmp_path / "work"
-    for finished_so_far, _ in enumerate(completed(square, tasks(tmp_path), folder, workers=1), start=1):
-        assert len(list(folder.iterdir())) == finished_so_far
-    assert finished_so_far == len(SQUARES)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -162,8 +153,8 @@ def test_a_program_stopped_by_ctrl_c_ends_at_once_and_without_a_word_of_its_work
         ({"address": "auto"}, '--address = "auto" is not allowed with --engine local'),
         ({"workers": 0}, "--workers = 0 is not allowed"),
         ({"engine": "ray", "address": "127.0.0.1:1"}, '--address = "127.0.0.1:1" cannot be reached'),
-        ({"engine": "ray", "address": "ray://10.0.0.1:10001"}, "ray://, are not supported"),
-        ({"engine": "ray", "address": "10.0.0.1"}, '--address = "10.0.0.1" is not allowed'),
+        ({"engine": "ray", "address": "ray://10.0.0.1:10001"}, '--address = "ray://10.0.0.1:10001" cannot be reached'),
+        ({"engine": "ray", "address": "10.0.0.1"}, '--address = "10.0.0.1" cannot be reached'),
     ],
 )
 def test_options_that_cannot_be_are_refused_in_one_sentence(
@@ -173,11 +164,6 @@ def test_options_that_cannot_be_are_refused_in_one_sentence(
         map_tasks(square, tasks(tmp_path), tmp_path / "work", **options)
     assert "\n" not in str(caught.value)
     assert calls(tmp_path) == []
-
-
-def test_cores_and_versions_are_known() -> None:
-    assert available_cores() >= 1
-    assert set(package_versions(("numpy", "no-such-package")).values()) > {"not installed"}
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ at an address, whose machines must share the folder.
 
 import contextlib
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -20,28 +21,23 @@ import socket
 import tempfile
 import threading
 import time
-from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
 from contextvars import ContextVar
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
-from itertools import chain
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from joblib import cpu_count
 from threadpoolctl import threadpool_limits
 
-from topicscope.errors import InputError, LostWorkError, check_at_least
+from topicscope.errors import InputError, LostWorkError, check_at_least, check_one_of
 from topicscope.store import remove_leftovers, write_atomically
 
 T = TypeVar("T")
 # Called with the number of tasks done, the number in all, and the name or state of the last.
 Report = Callable[[int, int, str], None]
 
-ENGINES = ("local", "ray")
-# Packages whose version can change a number.
-PACKAGES = ("numpy", "scipy", "torch", "transformers", "tokenizers", "tomotopy", "gensim")
 # How often a task is tried if its worker is lost.
 ATTEMPTS = 3
 # Writing a result takes fewer seconds than this; workers of another process may be writing.
@@ -53,35 +49,14 @@ WORKER_ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": str(2**26),
     "MALLOC_TRIM_THRESHOLD_": str(2**29),
 }
-# Results go to disk, so Ray's object store carries arguments only; this is close to the least that Ray accepts.
-OBJECT_STORE_BYTES = 100 * 2**20
-# How long a cluster's head may take to answer, and how often to look for it while nothing finishes.
-KNOCK_SECONDS, LOOK_SECONDS = 10.0, 2.0
+# How long a cluster's head may take to answer, and how often it is asked while nothing finishes.
+ANSWER_SECONDS, ASK_SECONDS = 10.0, 2.0
 
 
 def content_digest(content: Any) -> str:
     """A name for plain values: equal values have equal names, whatever the order of a mapping."""
     text = json.dumps(content, sort_keys=True, ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
-
-
-def available_cores() -> int:
-    """The number of cores that this process may use; on macOS, which does not say, all."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def package_versions(names: Sequence[str] = PACKAGES) -> dict[str, str]:
-    """Versions of packages, by default of those that compute."""
-
-    def installed(name: str) -> str:
-        try:
-            return version(name)
-        except PackageNotFoundError:
-            return "not installed"
-
-    return {name: installed(name) for name in names}
 
 
 @dataclass(frozen=True)
@@ -137,14 +112,10 @@ def scratch_folder() -> Iterator[Path]:
 
     Its parent may hold what several tasks share. Outside of a task both are temporary.
     """
-    if scratch := _SCRATCH.get():
+    with tempfile.TemporaryDirectory() as temporary:
+        scratch = _SCRATCH.get() or Path(temporary, "scratch")
         scratch.mkdir(exist_ok=True)
         yield scratch
-    else:
-        with tempfile.TemporaryDirectory() as name:
-            scratch = Path(name) / "scratch"
-            scratch.mkdir()
-            yield scratch
 
 
 def map_tasks(function: Callable[[T], bytes], tasks: Sequence[Task[T]], folder: Path, **options: Any) -> list[bytes]:
@@ -175,14 +146,8 @@ def completed(
     places: dict[Path, list[int]] = {}
     for place, task in enumerate(tasks):
         places.setdefault(task.path(folder), []).append(place)
-    there = [path for path in places if path.exists()]
-    missing = [
-        _Job(tasks[own[0]].name, function, tasks[own[0]].argument, path)
-        for path, own in places.items()
-        if path not in there
-    ]
     done = 0
-    for path in chain(there, _finished_paths(missing, engine, workers, address)):
+    for path in _finished_paths(function, tasks, places, engine, workers, address):
         try:
             content = path.read_bytes()
         except FileNotFoundError:
@@ -198,23 +163,31 @@ def completed(
 
 def check_engine(engine: str, *, address: str | None = None, workers: int | None = None) -> None:
     """Refuse options that do not go together."""
-    if engine not in ENGINES:
-        raise InputError(f'--engine = "{engine}" is not allowed: give one of {", ".join(ENGINES)}.')
+    check_one_of("--engine", engine, ("local", "ray"))
     if address is not None and engine != "ray":
         raise InputError(f'--address = "{address}" is not allowed with --engine {engine}: add --engine ray.')
-    if address is not None and address != "auto" and not re.fullmatch(r"[^/]+:\d+", address):
-        raise InputError(
-            f'--address = "{address}" is not allowed: on a machine of a running Ray cluster, give HOST:PORT of its '
-            'head, or "auto" (addresses of Ray\'s client, ray://, are not supported).'
-        )
     if workers is not None:
         check_at_least("--workers", workers, 1)
 
 
-def _finished_paths(jobs: Sequence[_Job], engine: str, workers: int | None, address: str | None) -> Iterator[Path]:
-    processes = min(len(jobs), workers or available_cores())
+def _finished_paths(
+    function: Callable[[T], bytes],
+    tasks: Sequence[Task[T]],
+    places: Mapping[Path, Sequence[int]],
+    engine: str,
+    workers: int | None,
+    address: str | None,
+) -> Iterator[Path]:
+    finished = [path for path in places if path.exists()]
+    jobs = [
+        _Job(tasks[own[0]].name, function, tasks[own[0]].argument, path)
+        for path, own in places.items()
+        if path not in finished
+    ]
+    yield from finished
+    processes = min(len(jobs), workers or cpu_count())
     if engine == "ray" and jobs:
-        yield from _on_ray(jobs, workers, address)
+        yield from _on_ray(jobs, processes if address is None else workers, address)
     elif processes > 1:
         yield from _in_processes(jobs, processes)
     else:
@@ -228,9 +201,6 @@ def _lost(name: str) -> LostWorkError:
         f'"{name}" was lost with its worker {ATTEMPTS} times (killed, or out of memory); what was finished is kept: '
         "find the cause and run it again."
     )
-
-
-# Processes on this machine.
 
 
 def _in_processes(jobs: Sequence[_Job], workers: int) -> Iterator[Path]:
@@ -255,8 +225,7 @@ def _in_processes(jobs: Sequence[_Job], workers: int) -> Iterator[Path]:
                 yield futures[future]
         except BrokenProcessPool:
             attempts += 1
-            written = [path for path in left if path.exists()]
-            for path in written:
+            for path in [path for path in left if path.exists()]:
                 del left[path]
                 yield path
             if attempts == ATTEMPTS and left:
@@ -277,89 +246,65 @@ def _begin_worker(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-# Ray.
-
-
 def _on_ray(jobs: Sequence[_Job], workers: int | None, address: str | None) -> Iterator[Path]:
-    """Results as they finish; on a cluster at most ``workers`` tasks run at once, if that is given."""
+    """Results as they finish, on a Ray of our own with so many workers, or on a cluster with at most so many."""
     try:
         import ray
     except ImportError:
         raise InputError('--engine ray needs Ray: install it with `pip install "topicscope[scale]"`.') from None
-    waiting, running, attempts = deque(jobs), dict[Any, _Job](), Counter[_Job]()
-    with _connected(ray, address, min(len(jobs), workers or available_cores())):
-        # Ray's own retries have no end for tasks that run out of memory, so attempts are counted here.
-        remote = ray.remote(max_retries=0, num_cpus=1)(_Job.run)
-        most = workers if workers and address else 4 * max(1, int(ray.cluster_resources().get("CPU", 1)))
-        head = ray.get_runtime_context().gcs_address
-        try:
-            while waiting or running:
-                while waiting and len(running) < most:
-                    job = waiting.popleft()
-                    running[remote.options(name=job.name).remote(job)] = job
-                done, _ = ray.wait(list(running), num_returns=1, timeout=LOOK_SECONDS)
-                if not done:
-                    _check_head(head)
-                for reference in done:
-                    job = running.pop(reference)
-                    try:
-                        ray.get(reference)
-                    except ray.exceptions.RayTaskError as error:
-                        raise error.cause from error
-                    except ray.exceptions.RayError:
-                        attempts[job] += 1
-                        if attempts[job] == ATTEMPTS:
-                            raise _lost(job.name) from None
-                        waiting.append(job)
-                    else:
-                        yield job.path
-        except LostWorkError:
-            running = {}
-            raise
-        finally:
-            for reference in running:
-                ray.cancel(reference, force=True)
-
-
-@contextlib.contextmanager
-def _connected(ray: Any, address: str | None, workers: int) -> Iterator[None]:
-    """A Ray of our own that ends with this block, or a connection to a cluster."""
-    if ray.is_initialized():
-        yield
-        return
-    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if address is None:
-        # Options of Ray: send no usage reports, and print no warning about accelerators that nobody asked for.
-        os.environ.update({"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"})
-        options |= {"num_cpus": workers, "num_gpus": 0, "include_dashboard": False}
-        options |= {"object_store_memory": OBJECT_STORE_BYTES, "runtime_env": {"env_vars": WORKER_ENVIRONMENT}}
     try:
-        if address and address != "auto":
+        if address not in (None, "auto"):
             # Ray itself would take minutes to find out that nobody answers.
-            _connect(address)
-        ray.init(address=address or "local", **options)
+            _ask(address)
+        own = {"address": "local", "num_cpus": workers, "include_dashboard": False}
+        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+        ray.init(log_to_driver=False, logging_level=logging.ERROR, **({"address": address} if address else own))
     except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise InputError(
             f'--address = "{address}" cannot be reached ({reason}): on a machine of a running Ray cluster, '
             'give HOST:PORT of its head, or "auto".'
         ) from None
+    remote = ray.remote(max_retries=ATTEMPTS - 1, num_cpus=1)(_Job.run)
+    waiting, head, running = iter(jobs), ray.get_runtime_context().gcs_address, dict[Any, _Job]()
+    most = workers if workers and address else 4 * max(1, int(ray.cluster_resources()["CPU"]))
     try:
-        yield
+        while True:
+            for job in itertools.islice(waiting, most - len(running)):
+                running[remote.options(name=job.name).remote(job)] = job
+            if not running:
+                return
+            done, _ = ray.wait(list(running), timeout=ASK_SECONDS)
+            if not done:
+                _check_head(head, running)
+            for reference in done:
+                job = running.pop(reference)
+                try:
+                    ray.get(reference)
+                except ray.exceptions.RayTaskError as error:
+                    raise error.cause from error
+                except ray.exceptions.RayError:
+                    raise _lost(job.name) from None
+                yield job.path
     finally:
+        for reference in running:
+            ray.cancel(reference, force=True)
         ray.shutdown()
 
 
-def _check_head(address: str) -> None:
+def _check_head(address: str, running: dict[Any, _Job]) -> None:
     try:
-        _connect(address)
+        _ask(address)
     except OSError:
+        # Without its head nothing can be cancelled.
+        running.clear()
         raise LostWorkError(
             f"The head of the Ray cluster at {address} is gone; what was finished is kept: start the cluster and run "
             "it again."
         ) from None
 
 
-def _connect(address: str) -> None:
+def _ask(address: str) -> None:
+    """Raise an ``OSError`` if nobody answers at HOST:PORT."""
     host, _, port = address.rpartition(":")
-    socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_SECONDS).close()
+    socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_SECONDS).close()

@@ -240,7 +240,7 @@ def test_a_seed_that_diverges_is_missing_from_there_on_and_does_not_stop_the_oth
 
 
 def test_threads_are_recorded_and_those_of_text_are_all_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "available_cores", lambda: 2)
+    monkeypatch.setattr(loop, "cpu_count", lambda: 2)
     folder = train(small_settings(), tmp_path / "run")
     versions, before = folder.versions(), torch.get_num_threads()
     assert versions is not None

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 from jaxtyping import Float, Int
+from joblib import cpu_count
 from safetensors.numpy import load, load_file
 
 from topicscope.errors import InputError, collected, refuse_all
@@ -67,7 +68,7 @@ from topicscope.text.stop_words import stop_word_list
 from topicscope.text.tokenizers import Tokenizer, load_tokenizer
 from topicscope.text.tokens import Passages, write_passages
 from topicscope.text.words import Words
-from topicscope.work import Report, Task, available_cores, completed
+from topicscope.work import Report, Task, completed
 
 T = TypeVar("T")
 
@@ -304,7 +305,7 @@ def workers(machine: Machine) -> int:
     """As many workers as asked for; else as many as cores, or one where a GPU is shared."""
     if machine.workers is not None:
         return machine.workers
-    return available_cores() if device_named(machine.device).type == "cpu" else 1
+    return cpu_count() if device_named(machine.device).type == "cpu" else 1
 
 
 def check_topics(settings: ProbeSettings, tokenizer: Tokenizer) -> None:

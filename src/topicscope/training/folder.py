@@ -11,6 +11,7 @@ import logging
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +33,6 @@ from topicscope.store import (
     table_text,
     write_atomically,
 )
-from topicscope.work import package_versions
 
 logger = logging.getLogger(__name__)
 
@@ -155,7 +155,7 @@ class RunFolder:
     def describe(self, seeds: Sequence[int], threads: int, facts: Mapping[str, str]) -> None:
         """Write what the run is made with; if it was begun before, warn of what is different now."""
         now = Versions(
-            packages=package_versions(RECORDED_PACKAGES),
+            packages={name: metadata.version(name) for name in RECORDED_PACKAGES},
             python=platform.python_version(),
             machine=platform.machine(),
             seeds=list(seeds),

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
+from joblib import cpu_count
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
@@ -42,7 +43,7 @@ from topicscope.training.folder import Checkpoint, RunFolder
 from topicscope.training.optimizers import Optimizer, learning_rate
 from topicscope.training.record import ROTATION_STEPS, Measures, Recorder, export, final_measures, norms
 from topicscope.training.reference import reference
-from topicscope.work import Report, available_cores
+from topicscope.work import Report
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +79,7 @@ def train(
     place = device_named(device) if on_text and settings.engine == "reference" else CPU
     facts = {"device": place.type}
     # Small matrix products are faster on one thread than on two.
-    threads = settings.training.threads or (available_cores() if on_text else 1)
+    threads = settings.training.threads or (cpu_count() if on_text else 1)
     settings = with_absolute_paths(replace(settings, training=replace(settings.training, threads=threads)))
     trainer: Trainer | None = None
     with (

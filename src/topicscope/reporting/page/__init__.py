@@ -7,6 +7,7 @@ from outside is escaped where it is written, by Jinja2 in HTML and as text nodes
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from topicscope.reporting.playground import asset, content_policy, playground, t
 from topicscope.reporting.rounding import claim_number, claim_text
 from topicscope.reporting.symbols import typeset
 from topicscope.store import Row, write_atomically
-from topicscope.work import package_versions
 
 # The end of a page's title identifies it as ours; it is well within this many bytes.
 MARK, HEAD_BYTES = " · topicscope</title>".encode(), 65_536
@@ -80,7 +80,7 @@ def page_of(folders: Sequence[Path], *, present: bool = False) -> Page:
         signs=verdicts.SIGNS,
         verdicts=verdicts.VERDICTS,
         given=list(map(str, folders)),
-        version=package_versions(("topicscope",))["topicscope"],
+        version=version("topicscope"),
         notes=material.notes,
         present=present,
         playground=try_it,

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib import metadata
 from importlib.resources import files
 from typing import Any
 
@@ -16,7 +17,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from topicscope.reporting.palette import palette_script
-from topicscope.work import package_versions
 
 OWN = "topicscope.reporting.playground"
 
@@ -50,7 +50,7 @@ def playground(settings: Mapping[str, Any] | None = None) -> Playground:
 def playground_html(settings: Mapping[str, Any] | None = None) -> str:
     """A page of the playground alone."""
     part = playground(settings)
-    script, version = part.kit + part.script, package_versions(("topicscope",))["topicscope"]
+    script, version = part.kit + part.script, metadata.version("topicscope")
     policy = content_policy(script, workers=True)
     return template(OWN, "playground.html", playground=part, script=script, policy=policy, version=version)
 
