@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from topicscope.commands.folders import check_empty
 from topicscope.commands.options import INLINE, POSITIONAL, parse
-from topicscope.commands.printing import as_json, console, print_json, print_rows
+from topicscope.commands.terminal import as_json, console, print_json, print_rows
 from topicscope.errors import InputError, path_of
 from topicscope.reporting.rounding import readable
 from topicscope.settings import Data, Masking

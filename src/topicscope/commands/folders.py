@@ -9,17 +9,9 @@ from topicscope.errors import InputError
 from topicscope.store import LEFTOVER, alone_in, remove_leftovers
 
 
-def holds_something(folder: Path) -> bool:
-    """Whether there is anything in the folder, which need not exist; refuse a path that is a file."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"--out {folder} is a file: give a folder.")
-    # Unfinished files of a killed process do not count.
-    return folder.is_dir() and not all(LEFTOVER.fullmatch(path.name) for path in folder.iterdir())
-
-
 def check_empty(folder: Path) -> None:
     """Refuse a folder that holds something."""
-    if holds_something(folder):
+    if _holds_something(folder):
         raise InputError(
             f"--out {folder} is not empty, and nothing is overwritten: give a new folder, or empty this one."
         )
@@ -27,13 +19,20 @@ def check_empty(folder: Path) -> None:
 
 def is_begun(folder: Path, settings: str, *, what: str, command: str) -> bool:
     """Whether a command has begun in the folder and left its settings; refuse one that holds something else."""
-    something, begun = holds_something(folder), (folder / settings).exists()
+    something, begun = _holds_something(folder), (folder / settings).exists()
     if something and not begun:
         raise InputError(
             f"--out {folder} is not empty and holds no {what}: give a new folder, or one that `topicscope {command}` "
             "made."
         )
     return begun
+
+
+def _holds_something(folder: Path) -> bool:
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--out {folder} is a file: give a folder.")
+    # Unfinished files of a killed process do not count.
+    return folder.is_dir() and not all(LEFTOVER.fullmatch(path.name) for path in folder.iterdir())
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import numpy as np
 
 from topicscope.commands.folders import check_empty
 from topicscope.commands.options import INLINE, check_out_is_given, keywords, parse
-from topicscope.commands.printing import as_json, console, print_json, print_parts
+from topicscope.commands.terminal import as_json, console, print_json, print_parts
 from topicscope.errors import path_of
 from topicscope.records import LANDSCAPES
 from topicscope.store import write_atomically

@@ -19,8 +19,7 @@ import numpy as np
 
 from topicscope.commands.folders import is_begun, locked
 from topicscope.commands.options import POSITIONAL, check_out_is_given, keywords, parse
-from topicscope.commands.printing import print_rows
-from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
+from topicscope.commands.terminal import console, log_to_terminal, print_json, print_rows, progress_bar
 from topicscope.errors import DivergedError, InputError, path_of
 from topicscope.measure.run import Run, read_run
 from topicscope.measure.stages import norm_stages

@@ -9,8 +9,7 @@ import numpy as np
 
 from topicscope.commands.folders import check_empty
 from topicscope.commands.options import INLINE, keywords, parse
-from topicscope.commands.printing import as_json, console, print_json, print_parts
-from topicscope.commands.terminal import progress_bar
+from topicscope.commands.terminal import as_json, console, print_json, print_parts, progress_bar
 from topicscope.errors import path_of
 from topicscope.reporting.rounding import powers
 from topicscope.store import write_atomically

@@ -1,14 +1,15 @@
-"""One printer: JSON alone, or tables of the numbers that have labels."""
+"""One printer: JSON alone, or tables of the numbers that have labels; and progress where there is no terminal."""
 
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
 import pytest
 
-from topicscope.commands.printing import print_json, print_parts
+from topicscope.commands.terminal import print_json, print_parts, progress_bar
 from topicscope.records import Result, plain
 
 
@@ -68,3 +69,24 @@ def test_parts_are_tables_with_reasons_and_notes(capsys: pytest.CaptureFixture[s
     out = capsys.readouterr().out
     assert "10⁻¹²" in out
     assert "not defined" not in out
+
+
+def test_a_line_is_written_for_each_stage_and_each_minute(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = iter([0.0, 0.0, 9.0, 12.0, 13.0, 80.0])
+    monkeypatch.setattr("topicscope.commands.terminal.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    with progress_bar("probing", lines=True) as report:
+        for done, state in enumerate(("loading", "piece 1", "piece 2", "figures", "figures")):
+            report(done, 9, state)
+    assert capsys.readouterr().err.splitlines() == [
+        "topicscope: probing 0 of 9: loading (0 s)",
+        "topicscope: probing 1 of 9: piece 1 (9 s)",
+        "topicscope: probing 3 of 9: figures (13 s)",
+        "topicscope: probing 4 of 9: figures (80 s)",
+    ]
+    # The control: quiet is quiet, and so are commands that do not ask for lines.
+    for asked in ({"quiet": True, "lines": True}, {}):
+        with progress_bar("probing", **asked) as report:
+            report(0, 9, "piece 1")
+    assert capsys.readouterr().err == ""
