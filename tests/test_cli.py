@@ -11,7 +11,7 @@ import topicscope
 from support.fuzzing import OPTION, options_of_all
 from support.helpers import start_program
 from support.small_sweeps import small_sweep
-from topicscope.cli import COMMANDS, KEPT, main
+from topicscope.cli import COMMANDS, RESUMED, main
 from topicscope.errors import StoppedTraining
 from topicscope.settings.sweep import dump_sweep
 
@@ -97,11 +97,13 @@ def test_a_stopped_command_says_what_is_kept_and_how_to_resume(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in STOPPED:
-        kept = f"stopped; {KEPT[name]}." if name in KEPT else "stopped."
+        kept = f"stopped; what was finished is kept, and {RESUMED[name]}." if name in RESUMED else "stopped."
         assert said_after(KeyboardInterrupt(), name, tmp_path, capsys) == f"topicscope: {kept}"
     # A run says itself where it was saved, unless it is part of other work.
     assert said_after(StoppedTraining(SAVED), "train", tmp_path, capsys) == f"topicscope: {SAVED}"
-    assert said_after(StoppedTraining(SAVED), "sweep", tmp_path, capsys) == f"topicscope: stopped; {KEPT['sweep']}."
+    assert said_after(StoppedTraining(SAVED), "sweep", tmp_path, capsys) == (
+        "topicscope: stopped; what was finished is kept, and the same command with --resume resumes."
+    )
 
 
 def sentences(path: Path) -> set[str]:

@@ -24,18 +24,12 @@ COMMANDS = {
 }
 
 
-# What commands that Ctrl-C stops midway keep, and how they resume. The others keep nothing.
-KEPT = {
-    "demo": "what was trained is kept, and the same command resumes",
-    "probe": "what was measured is kept, and the same command resumes",
-    "reproduce": "what was measured is kept, and the same command resumes",
-    "sweep": "what was trained is kept, and the same command with --resume resumes",
-    "train": "what was finished is kept, and the same command with --resume resumes at its last checkpoint",
-}
+# Commands that keep what they have finished when Ctrl-C stops them, and what resumes them. The others keep nothing.
+SAME, RESUME = "the same command resumes", "the same command with --resume resumes"
+RESUMED = {"demo": SAME, "probe": SAME, "reproduce": SAME, "sweep": RESUME, "train": RESUME}
 
 # The most characters of a sentence; a longer one, with a number of a thousand digits in it, loses its middle.
 LONGEST_SENTENCE = 2_000
-
 
 USAGE = """topicscope shows how transformers learn topic structure, and checks it against theory.
 
@@ -95,20 +89,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _say(sentence: str) -> None:
     """One line on standard error, of reasonable length; line breaks and control characters are shown escaped."""
-    plain = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in sentence)
-    middle = "" if len(plain) <= LONGEST_SENTENCE else " … "
-    kept = len(plain) if not middle else LONGEST_SENTENCE // 2
-    sys.stderr.write(f"topicscope: {plain[:kept]}{middle}{plain[-kept:] if middle else ''}\n")
+    line = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in sentence)
+    if len(line) > LONGEST_SENTENCE:
+        line = f"{line[: LONGEST_SENTENCE // 2]} … {line[-LONGEST_SENTENCE // 2 :]}"
+    sys.stderr.write(f"topicscope: {line}\n")
 
 
 def _refuse(words: list[str]) -> None:
     """Refuse names that are not UTF-8, an unknown command, and an option given twice: one of two might be ignored."""
-    if strange := [word for word in words if "\0" in word or any("\ud800" <= each <= "\udfff" for each in word)]:
+    if strange := [word for word in words if re.search("[\0\ud800-\udfff]", word)]:
         raise InputError(f"{strange[0]} is not UTF-8: give files and folders names that are.")
     if words[0] not in COMMANDS:
         nearest = difflib.get_close_matches(words[0], COMMANDS, n=1, cutoff=0.0)[0]
         raise InputError(f'"{words[0]}" is not a command: did you mean {nearest}? (topicscope --help lists them.)')
-    options = [word.partition("=")[0].replace("_", "-") for word in words if re.match(r"--[a-z]", word)]
+    options = [word.partition("=")[0] for word in words if re.match(r"--[a-z]", word)]
     twice = next((option for option in options if options.count(option) > 1), None)
     if twice:
         raise InputError(f"{twice} is given twice: give it once, with all its values behind it.")
@@ -119,4 +113,4 @@ def _stopped(words: list[str], stop: KeyboardInterrupt) -> str:
     name = words[0] if words else ""
     if name == "train" and str(stop):
         return str(stop)
-    return f"stopped; {KEPT[name]}." if name in KEPT else "stopped."
+    return f"stopped; what was finished is kept, and {RESUMED[name]}." if name in RESUMED else "stopped."

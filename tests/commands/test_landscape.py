@@ -75,7 +75,7 @@ def test_bad_options_exit_with_2_and_one_sentence_that_names_options_and_write_n
         assert error.count("\n") == 1
         assert "masking." not in error
     assert main(["landscape"]) == 2
-    assert "--out is missing: give a folder to write the landscape to." in capsys.readouterr().err
+    assert "--out is missing; see --help" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
 
 

@@ -63,7 +63,7 @@ BAD = [
     (["--data.topcs", "3"], "--data.topics"),
     (["--training.step", "3"], "Unrecognized options: --training.step; did you mean --training.steps?"),
     (["--training.lr", "1"], "Unrecognized options: --training.lr; see --help for what is allowed."),
-    (["--training.batch_size", "1"], "Unrecognized options: --training.batch-size; did you mean --training.batch?"),
+    (["--training.batch_size", "1"], "Unrecognized options: --training.batch_size; did you mean --training.batch?"),
     (["--value.strat", "zero"], "Unrecognized options: --value.strat; did you mean --model.value.start?"),
     (["--training.loss", "hinge"], '--training.loss = "hinge" is not allowed: give one of cross_entropy, squared'),
     (["--data.topic-words", "{tmp}/empty.csv"], "empty.csv"),

@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 
 from topicscope.commands.folders import check_empty
-from topicscope.commands.options import INLINE, check_out_is_given, keywords, parse
+from topicscope.commands.options import INLINE, keywords, parse
 from topicscope.commands.terminal import as_json, console, print_json, print_parts
 from topicscope.errors import path_of
 from topicscope.records import LANDSCAPES
@@ -117,7 +117,6 @@ class Options:
 
 def main(words: list[str]) -> None:
     """Parse, compute, write, print where and what."""
-    check_out_is_given(words, "landscape")
     options = parse(Options, words, command="landscape", description=DESCRIPTION)
     grid = landscape(**keywords(options))
     if options.json:

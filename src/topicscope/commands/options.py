@@ -8,6 +8,7 @@ settings are.
 
 import argparse
 import ast
+import contextlib
 import dataclasses
 import inspect
 import shutil
@@ -28,8 +29,6 @@ T = TypeVar("T")
 INLINE, POSITIONAL = "inline", "positional"
 # Options that a command handles itself, with what its verb returns.
 PRINTING = ("json", "quiet")
-# Longer lists of what is allowed stand in the help of an option, not beside its name.
-LONGEST_CHOICES = 30
 SEE_HELP = "see --help for what is allowed."
 
 
@@ -37,7 +36,9 @@ SEE_HELP = "see --help for what is allowed."
 class Option:
     """One option: the fields that lead to it, its name on the command line, its type and its help."""
 
-    path: tuple[str, ...]
+    path: str
+    """The names of the fields, joined by dots."""
+
     name: str
     kind: Any
     default: Any
@@ -57,35 +58,34 @@ class Option:
             kind = next(inner for inner in get_args(kind) if inner is not type(None))
         return kind
 
+    @property
+    def unit(self) -> str:
+        """What stands for a value in the help."""
+        return "NAME" if get_origin(self.scalar) is Literal else self.scalar.__name__.upper()
+
     def add_to(self, group: Any, *, hidden: bool) -> None:
         """Tell the parser."""
-        chosen: dict[str, Any] = {"dest": self.name, "default": argparse.SUPPRESS}
+        chosen: dict[str, Any] = {"dest": self.path, "default": argparse.SUPPRESS}
+        shown = argparse.SUPPRESS if hidden else self._help
         if self.kind is bool:
             section, dot, last = self.name.removeprefix("--").rpartition(".")
             for name, value in ((self.name, True), (f"--{section}{dot}no-{last}", False)):
-                said = argparse.SUPPRESS if hidden or value == self.default else self._help
-                group.add_argument(name, action="store_const", const=value, help=said, **chosen)
-            return
-        several = get_args(self.kind) if get_origin(self.kind) is tuple else ()
-        count: Any = "+" if several[1:] == (...,) else len(several) or None
-        unit = self._choices if 0 < len(self._choices) < LONGEST_CHOICES else self.scalar.__name__.upper()
-        if self.positional:
-            unit, count = self.name.partition(" ")[0].strip("[]"), "*"
-        names = [] if self.positional else [self.name]
-        said = argparse.SUPPRESS if hidden else self._help
-        group.add_argument(*names, metavar=unit, nargs=count, help=said, **chosen)
-
-    @property
-    def _choices(self) -> str:
-        return "|".join(get_args(self.scalar)) if get_origin(self.scalar) is Literal else ""
+                own = argparse.SUPPRESS if value == self.default else shown
+                group.add_argument(name, action="store_const", const=value, help=own, **chosen)
+        elif self.positional:
+            group.add_argument(metavar=self.name.partition(" ")[0].strip("[]"), nargs="*", help=shown, **chosen)
+        else:
+            several = get_args(self.kind) if get_origin(self.kind) is tuple else ()
+            count: Any = "+" if several[1:] == (...,) else len(several) or None
+            group.add_argument(self.name, metavar=self.unit, nargs=count, help=shown, **chosen)
 
     @property
     def _help(self) -> str:
-        """Its help with its default, as a user would write it."""
+        """Its help with what is allowed and its default, as a user would write them."""
         written = " ".join(map(str, self.default)) if isinstance(self.default, tuple) else str(self.default)
         known = self.default not in (None, "", (), dataclasses.MISSING) and self.kind is not bool
-        listed = f"[one of {self._choices}]" if len(self._choices) >= LONGEST_CHOICES else ""
-        parts = (self.help, listed, f"[default: {written}]" if known else "")
+        choices = ", ".join(get_args(self.scalar)) if get_origin(self.scalar) is Literal else ""
+        parts = (self.help, f"[one of {choices}]" if choices else "", f"[default: {written}]" if known else "")
         return " ".join(part for part in parts if part).replace("%", "%%")
 
     def value(self, words: Any) -> Any:
@@ -96,9 +96,8 @@ class Option:
             if len(words) > 1:
                 raise InputError(f"{' and '.join(words)} are too many: give one {self.name.strip('[]')}.")
             words = words[0]
-        return convert(
-            self.kind, [*map(self._read, words)] if isinstance(words, list) else self._read(words), self.name
-        )
+        read = [*map(self._read, words)] if isinstance(words, list) else self._read(words)
+        return convert(self.kind, read, self.name)
 
     def _read(self, word: str) -> Any:
         """A number, or a path with ~ as a home folder; what is neither is refused when it is converted."""
@@ -107,21 +106,14 @@ class Option:
             if word.startswith("~"):
                 raise InputError(f"{word} is in the home folder of a user who does not exist: give another path.")
         for kind in {int: (int,), float: (int, float)}.get(self.scalar, ()):
-            try:
+            with contextlib.suppress(ValueError):
                 return kind(word)
-            except ValueError:
-                continue
         return word
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message.removeprefix('argument ')}; {SEE_HELP}")
-
-
-def asks_for_help(words: Sequence[str]) -> bool:
-    """Whether the words ask for help."""
-    return not {"--help", "-h", "--help-all"}.isdisjoint(words)
 
 
 def parse(
@@ -139,10 +131,10 @@ def parse(
     prints; the others are left to --help-all. Without it, --help prints all.
     """
     known = list(_options(options, default))
-    hidden = [option for option in known if len(option.path) > 1 and usual and option.name not in usual]
-    hidden = [] if "--help-all" in words else hidden
+    everything = not usual or "--help-all" in words
+    hidden = [option for option in known if not everything and "." in option.path and option.name not in usual]
     needed = [option for option in known if option.default is dataclasses.MISSING and not option.positional]
-    usage = [f"{option.name} {option.scalar.__name__.upper()}" for option in needed]
+    usage = [f"{option.name} {option.unit}" for option in needed]
     usage += ["[OPTIONS]", *(option.name for option in known if option.positional)]
     parser = _Parser(
         usage=f"topicscope {command} {' '.join(usage)}",
@@ -154,23 +146,24 @@ def parse(
     )
     for heading in dict.fromkeys(option.group for option in known):
         members = [option for option in known if option.group == heading]
-        shown = any(option not in hidden for option in members)
-        group = parser.add_argument_group(*heading if shown else ())
+        group = parser.add_argument_group(*heading if any(option not in hidden for option in members) else ())
         for option in members:
             option.add_to(group, hidden=option in hidden)
     parser.add_argument("--help", action="store_true", help="Print this.")
-    if asks_for_help(words):
+    if not {"--help", "-h", "--help-all"}.isdisjoint(words):
         parser.print_help()
         raise SystemExit
-    given, unknown = parser.parse_known_intermixed_args([_hyphens(word) for word in words])
+    given, unknown = parser.parse_known_intermixed_args(words)
     if unknown:
         _refuse(unknown[0], known)
-    written = {name: words for name, words in vars(given).items() if words != []}
-    values = {".".join(option.path): option.value(written[option.name]) for option in known if option.name in written}
-    for option in needed:
-        if ".".join(option.path) not in values:
+    written = {path: words for path, words in vars(given).items() if words != []}
+    values = {option.path: option.value(written[option.path]) for option in known if option.path in written}
+    for option in known:
+        if option.path not in values and option in needed:
             raise InputError(f"{option.name} is missing; {SEE_HELP}")
-    settings: T = made(options, _without_default(options, default) | nested(values), default)
+        if option.path not in values and option.positional and option.default is dataclasses.MISSING:
+            values[option.path] = ()
+    settings: T = made(options, nested(values), default)
     return settings
 
 
@@ -190,17 +183,11 @@ def value_of(words: Sequence[str], option: str) -> str | None:
     return None
 
 
-def check_out_is_given(words: Sequence[str], what: str) -> None:
-    """Refuse a command line without --out, unless it asks for help."""
-    if not asks_for_help(words) and not value_of(words, "--out"):
-        raise InputError(f"--out is missing: give a folder to write the {what} to.")
-
-
 def _options(
     kind: Any,
     default: Any,
     prefix: str = "",
-    path: tuple[str, ...] = (),
+    path: str = "",
     group: tuple[str, str] = ("options", ""),
 ) -> Iterator[Option]:
     """Every option of a dataclass and of those within it, with the default's values."""
@@ -215,14 +202,14 @@ def _options(
         value = own if needed else getattr(default, field.name)
         # A section may be of two kinds.
         hint = type(value) if dataclasses.is_dataclass(value) else hint
-        place, name, text = (*path, field.name), prefix + field.name.replace("_", "-"), helps.get(field.name, "")
+        place, name, text = path + field.name, prefix + field.name.replace("_", "-"), helps.get(field.name, "")
         if dataclasses.is_dataclass(hint):
             inner = getattr(default, field.name, None) if value is dataclasses.MISSING else value
             if INLINE in marks:
-                yield from _options(hint, inner, prefix, place, group)
+                yield from _options(hint, inner, prefix, f"{place}.", group)
             else:
                 heading = (f"{name} options", text or (hint.__doc__ or "").partition("\n")[0])
-                yield from _options(hint, inner, f"{name}.", place, heading)
+                yield from _options(hint, inner, f"{name}.", f"{place}.", heading)
         elif POSITIONAL in marks:
             # ``FILE ...`` for files, of which one must be given, and ``[SWEEP]`` for a sweep that can be left out.
             shown = f"{field.name.removesuffix('s')} ..." if get_origin(hint) is tuple else field.name
@@ -230,13 +217,6 @@ def _options(
             yield Option(place, shown, hint, value, text, ("arguments", ""), True)
         else:
             yield Option(place, f"--{name}", hint, value, text, group, False)
-
-
-def _without_default(kind: Any, default: Any) -> dict[str, Any]:
-    """What a field without a default has if it is not given: no values by place, the settings of the default."""
-    empty = {field.name: getattr(default, field.name, ()) for field in dataclasses.fields(kind)
-             if field.default is field.default_factory is dataclasses.MISSING}  # fmt: skip
-    return {name: value for name, value in empty.items() if value == () or dataclasses.is_dataclass(value)}
 
 
 def field_helps(kind: type) -> dict[str, str]:
@@ -259,12 +239,6 @@ def _wrapped(description: str) -> str:
     width = shutil.get_terminal_size().columns
     blocks = description.strip().split("\n\n")
     return "\n\n".join(block if "\n  " in block else textwrap.fill(block, width) for block in blocks)
-
-
-def _hyphens(word: str) -> str:
-    """Options may be written with underscores as well."""
-    name, equals, value = word.partition("=")
-    return name.replace("_", "-") + equals + value if word.startswith("--") else word
 
 
 def _refuse(unknown: str, options: Sequence[Option]) -> NoReturn:

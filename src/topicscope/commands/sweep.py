@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from topicscope.commands.folders import is_begun, locked
-from topicscope.commands.options import POSITIONAL, check_out_is_given, keywords, parse
+from topicscope.commands.options import POSITIONAL, keywords, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json, print_rows, progress_bar
 from topicscope.errors import DivergedError, InputError, path_of
 from topicscope.measure.run import Run, read_run
@@ -352,7 +352,6 @@ class Options:
 
 def main(words: list[str]) -> None:
     """Parse, run, print where the table is."""
-    check_out_is_given(words, "sweep")
     options = parse(Options, words, command="sweep", description=DESCRIPTION)
     log_to_terminal(quiet=True)
     check_engine(options.engine, address=options.address, workers=options.workers)

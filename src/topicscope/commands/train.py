@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from topicscope.commands.options import INLINE, check_out_is_given, keywords, parse, value_of
+from topicscope.commands.options import INLINE, keywords, parse, value_of
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
 from topicscope.errors import InputError, path_of
 from topicscope.measure.run import Run, read_run
@@ -186,7 +186,6 @@ def parse_options(words: list[str]) -> Options:
     The run is on text if an option, the TOML file or the run that is resumed names a corpus.
     """
     settings, words = _given_settings(words)
-    check_out_is_given(words, "run")
     corpus = value_of(words, "--data.corpus")
     if corpus is not None and not (settings and isinstance(settings.data, TextData)):
         if settings:
