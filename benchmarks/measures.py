@@ -22,13 +22,14 @@ from jaxtyping import Int
 from safetensors.numpy import load
 
 from topicscope.probing.models import HuggingFaceModel, Loading, Outputs, model_tokenizer
-from topicscope.probing.passes import PASSAGES, Text, attention_sums
+from topicscope.probing.passes import Text, attention_sums
 from topicscope.probing.settings import Machine, ProbeSettings, TopicOptions
 from topicscope.probing.sources import find_model
 from topicscope.probing.statistics.attention import PairAccumulator, passage_pairs
 from topicscope.probing.statistics.labelling import DIFFERENT_TOPIC, SAME_TOPIC, Labelling, TopicWeights
+from topicscope.probing.statistics.matching import Strata
 from topicscope.probing.statistics.similarity import Similarities, prepared
-from topicscope.probing.study import CPU_BATCH, MOST_HIDDEN, Ground, Study
+from topicscope.probing.study import CPU_BATCH, MOST_HIDDEN, PASSAGES, Asked, Ground, Study, word_map
 from topicscope.text.corpora import open_corpus
 from topicscope.work import WORKER_ENVIRONMENT
 
@@ -59,7 +60,8 @@ def compare_attention(draw: np.random.Generator, passages: int = 20) -> None:
     labelling = Labelling(topic[:, None] == np.arange(TOPICS))
     texts = [np.where(draw.random(LENGTH) < 0.4, draw.integers(WORDS, size=LENGTH), -1) for _ in range(passages)]
     attentions = [draw.random((LAYERS, HEADS, LENGTH, LENGTH)).astype(np.float32) for _ in range(passages)]
-    accumulator = PairAccumulator((labelling,), LAYERS, HEADS)
+    strata = Strata(np.zeros((WORDS, WORDS), dtype=np.uint8), 1, np.zeros((1, WORDS), dtype=np.int64))
+    accumulator = PairAccumulator((labelling,), strata, LAYERS, HEADS)
     began = time.process_time()
     for attention, words in zip(attentions, texts, strict=True):
         accumulator.add(passage_pairs(list(attention), words), 0)
@@ -67,9 +69,9 @@ def compare_attention(draw: np.random.Generator, passages: int = 20) -> None:
     began = time.process_time()
     slow = attention_by_loop(attentions[0], texts[0].tolist(), topic.tolist())
     loop = time.process_time() - began
-    first = PairAccumulator((labelling,), LAYERS, HEADS)
+    first = PairAccumulator((labelling,), strata, LAYERS, HEADS)
     first.add(passage_pairs(list(attentions[0]), texts[0]), 0)
-    sums = first.result().sums[0, 0]
+    sums = first.result().sums[0, 0].sum(axis=1)
     worst = max(abs(sums[kind, layer, head] / total - 1) for (layer, head, kind), (total, _) in slow.items())
     print(f"attention, a passage of {LENGTH} tokens, {LAYERS} x {HEADS} heads")
     print(
@@ -130,7 +132,7 @@ def compare_forward(passages: int = PASSAGES) -> None:
     model = HuggingFaceModel(source, tokenizer.special, Loading("cpu", length=settings.text.length))
     with tempfile.TemporaryDirectory() as folder:
         ground = Ground(settings, open_corpus("wiki-sample"), machine, Path(folder))
-        study = Study(ground, tokenizer, model.length)
+        study = Study(ground, tokenizer, [Asked(0, model, word_map(model, tokenizer, (), None))])
         every = -(-len(study.chosen) // MOST_HIDDEN)
         texts = [
             Text(

@@ -64,7 +64,7 @@ def halves() -> tuple[Bags, Bags]:
     kept = known[other.words]
     before = np.concatenate([[0], np.cumsum(kept)])
     words = place[other.words[kept]].astype(np.int32)
-    return one, Bags(words, before[other.offsets], one.tokens, np.bincount(words, minlength=len(one.tokens)))
+    return one, Bags(words, before[other.offsets], one.tokens)
 
 
 def gibbs(bags: Bags, iterations: int) -> Callable[[], np.ndarray]:

@@ -72,7 +72,7 @@ def test_tables_of_claims_figures_probes_and_topics_are_escaped_on_disk(tmp_path
     save_figure(curves("", [Panel(series=[Series(x=[0], y=[1.0], label="@sum")])]), tmp_path / "figure")
     check_harmless((tmp_path / "figure.csv").read_text(), "@sum")
     folder = ProbeFolder(tmp_path)
-    folder.add_topics([TopicWord(tokenizer="-x", length=20, fraction=0.1, topic="0", word="=1+1")])
+    folder.add(TopicWord, [TopicWord(tokenizer="-x", length=20, fraction=0.1, topic="0", word="=1+1")])
     check_harmless((tmp_path / "topics.csv").read_text(), "=1+1", "-x")
     assert TOPICS.read(tmp_path)[0].word == "=1+1"
     # A topic model of somebody else's, with scikit-learn's attribute.

@@ -180,27 +180,17 @@ class Ratio(Struct, frozen=True, kw_only=True):
 
 
 class Sides(Struct, frozen=True, kw_only=True):
-    """Averages over same-topic and over different-topic pairs alone."""
+    """A number of the same-topic and of the different-topic pairs, without a comparison."""
 
     same: Number = None
     different: Number = None
 
 
-class PairCounts(Struct, frozen=True, kw_only=True):
-    """How many pairs of positions of each class there are."""
-
-    same_word: float = 0.0
-    same: float = 0.0
-    different: float = 0.0
-
-
 class AttentionComparison(Comparison, frozen=True, kw_only=True):
     """A model's attention, averaged over layers and heads."""
 
-    same_word: Number = None
-    """The average over pairs of positions that hold the same word."""
-
-    pairs: PairCounts = PairCounts()
+    pairs: Sides = Sides()
+    """How many pairs of positions there are."""
 
 
 class LayerAttention(Comparison, frozen=True, kw_only=True):
@@ -259,7 +249,6 @@ class HiddenLayer(Struct, frozen=True, kw_only=True):
 
     layer: Count
     words: Count
-    cosine: LayerComparison
     centred_cosine: LayerComparison
     """After the layer's mean vector was subtracted."""
 
@@ -297,8 +286,8 @@ class TopPairs(Struct, frozen=True, kw_only=True):
 class MatchedPairs(Struct, frozen=True, kw_only=True):
     """The matched comparisons of a row."""
 
-    attention: MatchedComparison
-    cosine: MatchedComparison
+    attention: MatchedComparison = MatchedComparison()
+    cosine: MatchedComparison = MatchedComparison()
 
 
 class ProbeRow(Struct, frozen=True, kw_only=True):
@@ -479,12 +468,6 @@ class TopicFit(Struct, frozen=True, kw_only=True):
     split: bool = True
     """Whether it saw one half of the articles."""
 
-    stop_words: str = ""
-    topics: Count = 0
-    iterations: Count = 0
-    words: Count = 0
-    passages_fitted: Count = 0
-    words_fitted: Count = 0
     log_likelihood_per_word: Number = None
     diversity: Number = None
     c_npmi: Number = None
@@ -816,9 +799,9 @@ LANDSCAPES = File[list[LandscapeRecord]](
 # Files of the probe.
 
 
-# Arrays of a fit: each word's number (``text.words``), P(word | topic), and how often each word occurs.
-FITTED = {"tokens": "int32", "topic_word": "float32", "counts": "int64"}
-PROBE_AGAIN = "run topicscope probe again with the same --out to have it written again"
+# Arrays of a fit: each word's number (``text.words``), and P(word | topic).
+FITTED = {"tokens": "int32", "topic_word": "float32"}
+PROBE_AGAIN = "remove it and run topicscope probe again with the same --out"
 
 
 PROBE = File[list[ProbeRow]]("probe.json", list[ProbeRow], PROBE_AGAIN)

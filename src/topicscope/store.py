@@ -229,7 +229,8 @@ def _plain_cell(cell: Any) -> Any:
 
 def read_table(path: Path, kind: Any, remedy: str) -> Any:
     """Rows of a CSV file as structs of this kind; an empty cell is a field's default."""
-    text = read_text(path, remedy)
+    # Spreadsheets begin a file with a byte order mark.
+    text = read_text(path, remedy).removeprefix("\ufeff")
     try:
         rows = table_rows_of(text)
     except csv.Error as error:

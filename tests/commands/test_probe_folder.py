@@ -23,7 +23,7 @@ from topicscope.probing.settings import ProbeRecord
 from topicscope.probing.statistics.resampling import Comparable
 from topicscope.probing.study import fitted_on
 from topicscope.probing.topics import FittedTopics
-from topicscope.records import PROBE, PairedRow, PassagesFile, ProbeRow, ReadingProblems, TopicFit
+from topicscope.records import PassagesFile, ProbeRow, ReadingProblems, TopicFit
 from topicscope.text.corpora import open_corpus
 from topicscope.text.tokens import Passages
 
@@ -68,17 +68,15 @@ def probe_rows(model: str, *fractions: float) -> list[ProbeRow]:
     ]
 
 
-def test_rows_of_one_model_stand_together_by_threshold_and_an_unreadable_file_is_set_aside(tmp_path: Path) -> None:
+def test_rows_replace_those_of_the_same_model_where_these_were_and_a_damaged_file_is_refused(tmp_path: Path) -> None:
     folder = ProbeFolder(tmp_path)
-    folder.add(ProbeRow, [*probe_rows("a", 0.2), *probe_rows("b", 0.2)])
-    folder.add(ProbeRow, probe_rows("a", 0.1, 0.3))
+    folder.add(ProbeRow, [*probe_rows("a", 0.2), *probe_rows("b", 0.2), *probe_rows("c", 0.2)])
+    folder.add(ProbeRow, [*probe_rows("d", 0.1, 0.3), *probe_rows("b", 0.3)])
     found = [(row.model, row.fraction) for row in folder.read(ProbeRow)]
-    assert found == [("b", 0.2), ("a", 0.1), ("a", 0.2), ("a", 0.3)]
-    for spoilt in ("[{", "1", "[1]", '[{"model": "a", "words": -1}]'):
-        (tmp_path / "probe.json").write_text(spoilt)
+    assert found == [("a", 0.2), ("d", 0.1), ("d", 0.3), ("b", 0.3), ("c", 0.2)]
+    (tmp_path / "probe.json").write_text('[{"model": "a", "words": -1}]')
+    with pytest.raises(InputError, match=r"probe\.json .*: remove it and run topicscope probe again"):
         folder.add(ProbeRow, probe_rows("c", 0.1))
-        assert [row.model for row in PROBE.read(tmp_path)] == ["c"]
-        assert (tmp_path / "probe.json.damaged").read_text() == spoilt
 
 
 def test_a_model_is_compared_with_the_first_on_the_same_passages_also_if_it_is_added_later(tmp_path: Path) -> None:
@@ -97,17 +95,14 @@ def test_a_model_is_compared_with_the_first_on_the_same_passages_also_if_it_is_a
     add(a="x", b="x", c="y", d="y")
     # Those with another tokenizer are compared among themselves.
     assert pairs("a", "b", "c", "d") == [("b", "a"), ("d", "c")]
-    assert pairs("a", "b", "c", "d", against="b") == [("a", "b")]
+    assert pairs("a", "b", "c", "d", against="b") == [("a", "b"), ("d", "c")]
     with pytest.raises(InputError, match="a and c were not measured on the same passages and topics"):
         folder.compare("a", "c")
-    folder.add(PairedRow, folder.comparisons(("a", "b", "c", "d"), None))
     add(e="x", f="x")
-    assert pairs("e", "f") == [("e", "a"), ("f", "e")]
+    assert pairs("e", "f") == [("e", "a"), ("f", "a")]
     assert pairs("e", "f", against="f") == [("e", "f")]
-    # A model that is measured again comes last, and is not compared with what was compared with it.
-    folder.add(PairedRow, [row for each in "ef" for row in folder.compare(each, "a")])
+    # A model that is measured again keeps its place.
     add(a="x")
-    assert folder.titles[-1] == "a"
     assert pairs("a") == []
 
 
@@ -163,22 +158,6 @@ def test_new_weights_in_a_folder_are_measured_in_the_same_process(tiny: Path, tm
 
 
 @WITHOUT_FIGURES
-def test_other_thresholds_go_on_in_the_same_folder_beside_those_that_are_there(tiny: Path, tmp_path: Path) -> None:
-    found, tables = [], []
-    # The first again at the end: its rows are replaced and those of the other stay.
-    both = ("--fits", "1", "--assignments", "one", "several")
-    for fraction in ("0.1", "0.2", "0.1"):
-        assert run(tiny, tmp_path / "out", str(tiny / "bert"), *both, "--fractions", fraction) == 0
-        found.append(rows(tmp_path / "out"))
-        with (tmp_path / "out" / "topics.csv").open() as file:
-            tables.append([tuple(row.values()) for row in csv.DictReader(file)])
-    assert [{row["fraction"] for row in each} for each in found] == [{0.1}, {0.1, 0.2}, {0.1, 0.2}]
-    assert found[1][: len(found[0])] == found[0]
-    assert set(tables[0]) < set(tables[1]) == set(tables[2])
-    assert len(tables[1]) == len(tables[2])
-
-
-@WITHOUT_FIGURES
 def test_other_settings_and_a_corpus_that_changed_are_refused_once_something_was_measured(
     finished: Path, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -192,8 +171,12 @@ def test_other_settings_and_a_corpus_that_changed_are_refused_once_something_was
     # The content counts in rows, wherever it is.
     assert {row["corpus_digest"] for row in [*before, *rows(finished)]} == {open_corpus(str(corpus)).digest}
     capsys.readouterr()
-    assert main([*given, "--seed", "1"]) == 2
-    assert "--seed 0 there, 1 here" in capsys.readouterr().err
+    for changed, message in (
+        (["--seed", "1"], "--seed 0 there, 1 here"),
+        (["--fractions", "0.1"], "--fractions [0.1, "),
+    ):
+        assert main([*without(given, {changed[0]}), *changed]) == 2
+        assert message in " ".join(capsys.readouterr().err.split())
     corpus.write_text(corpus.read_text() + "frog toad lizard\n")
     assert main(given) == 2
     assert f"holds a study of other settings (--corpus {corpus} (" in " ".join(capsys.readouterr().err.split())
@@ -290,7 +273,7 @@ def fitted_text(about: dict[str, Any], tiny: Path, *, halves: bool) -> str | Non
     array = np.zeros((2, 2), dtype=np.float32)
     tokens = np.arange(2, dtype=np.int32)
     described = msgspec.convert(about["fits"], list[TopicFit])
-    fits = [FittedTopics(tokens, array, np.ones(2, dtype=np.int64), each) for each in described]
+    fits = [FittedTopics(tokens, array, each) for each in described]
     digest = open_corpus(str(tiny / "corpus.txt")).digest
     empty = np.zeros(0, dtype=np.int32)
     corpus = PassagesFile(source="", corpus=digest, problems=ReadingProblems())

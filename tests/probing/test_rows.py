@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, cast
 
@@ -75,7 +76,6 @@ def test_a_planted_model_gives_the_planted_attention_ratio() -> None:
     model = found.attention
     assert model.same == pytest.approx((0.03 + 0.01) / 2, rel=1e-6)
     assert model.different == pytest.approx((0.02 + 0.01) / 2, rel=1e-6)
-    assert model.same_word == pytest.approx((0.05 + 0.01) / 2, rel=1e-6)
     assert model.ratio == pytest.approx(4 / 3, rel=1e-6)
     assert model.low == pytest.approx(model.high, rel=1e-6)
     assert 1 - 1e-12 < model.auc <= 1
@@ -129,7 +129,7 @@ def test_shards_change_nothing_and_lda_seeds_are_averaged_and_widen_the_interval
 
 def thresholds(*labels: Labelling) -> list[Labelling]:
     """The same labellings at thresholds 0.1, 0.2 and so on."""
-    return [replace(each, fraction=(place + 1) / 10, name=f"{place}") for place, each in enumerate(labels)]
+    return [replace(each, fraction=(place + 1) / 10) for place, each in enumerate(labels)]
 
 
 def test_thresholds_share_their_draws_so_that_their_ratios_are_compared_in_pairs(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_thresholds_share_their_draws_so_that_their_ratios_are_compared_in_pairs
         assert smaller is not None
         assert set(smaller) == {"cosine", "dot", "attention"}
         for name, found in smaller.items():
-            parts: list[Any] = [own if name == "attention" else [each.variants[0] for each in similar]]
+            parts: list[Any] = [own if name == "attention" else [each.rows[0] for each in similar]]
             one, two = (getattr(each, name) for each in parts[0])
             assert found.ratio == pytest.approx(one.ratio / two.ratio)
             # A threshold compared with itself leaves no doubt, though each of the two ratios is doubtful.
@@ -179,38 +179,39 @@ def embeddings(
     save_file({"matrix": MODEL.vectors, "layer": MODEL.vectors}, vectors)
     plan.write_bytes(packed(plan_of(labels, PASSAGES, 99)))
     measures = MeasureSettings(replicates=50, permutations=permutations)
-    path.write_bytes(EmbeddingTask(vectors, plan, places or tuple(range(len(labels))), measures).measure())
+    topic_words = tuple(("word",) for _ in range(TOPICS))
+    path.write_bytes(EmbeddingTask(vectors, plan, places or tuple(range(len(labels))), topic_words, measures).measure())
     return unpacked(path, Embeddings)
 
 
 def test_similarity_its_auc_and_its_matched_comparison_average_lda_seeds(tmp_path: Path) -> None:
     def first(*labels: Labelling) -> Any:
-        return embeddings(list(labels), tmp_path).variants[0]
+        return embeddings(list(labels), tmp_path).rows[0]
 
     good, bad, both = first(GOOD), first(shuffled()), first(GOOD, shuffled(1))
     agree = first(GOOD, planted_labelling((TOPIC + 1) % TOPICS, 1))
-    for part, names in (("cosine", ("same", "different", "auc")), ("matched", ("same", "different", "share"))):
+    for part, names in (("cosine", ("same", "different", "auc")), ("matched.cosine", ("same", "different", "share"))):
         for name in names:
-            mean = (getattr(getattr(good, part), name) + getattr(getattr(bad, part), name)) / 2
-            assert getattr(getattr(both, part), name) == pytest.approx(mean)
+            one, other, mean = (attrgetter(f"{part}.{name}")(each) for each in (good, bad, both))
+            assert mean == pytest.approx((one + other) / 2)
     # Planted similarities are all alike, so all doubt is about the seeds; two that agree leave none.
     assert both.cosine.auc_high - both.cosine.auc_low > 0.1
-    assert both.matched.difference_high - both.matched.difference_low > 0.1
+    assert both.matched.cosine.difference_high - both.matched.cosine.difference_low > 0.1
     # All pairs are in order: 1, but for the rounding of averages, and never more.
     assert 1 - 1e-12 < agree.cosine.auc_low <= agree.cosine.auc_high <= 1
-    assert agree.matched.difference_high == pytest.approx(agree.matched.difference_low)
+    assert agree.matched.cosine.difference_high == pytest.approx(agree.matched.cosine.difference_low)
     assert both.cosine.p == good.cosine.p != bad.cosine.p
 
 
 def test_a_planted_model_gives_the_planted_similarities_and_centring_takes_the_common_part_away(tmp_path: Path) -> None:
-    plain, centred, *_ = cast("list[Any]", embeddings([GOOD], tmp_path, permutations=199).variants)
+    plain, centred, *_ = cast("list[Any]", embeddings([GOOD], tmp_path, permutations=199).rows)
     # x·y = 0.5 + 1.5 [same topic]; each vector has the squared length 0.5 + 1.5 + 1 = 3.
     assert (VARIANTS[0].embedding, VARIANTS[0].centred, VARIANTS[1].centred) == ("matrix", False, True)
     assert (plain.dot.same, plain.dot.different) == pytest.approx((2.0, 0.5), rel=1e-6)
     assert (plain.cosine.same, plain.cosine.ratio) == pytest.approx((2 / 3, 4.0), rel=1e-6)
     assert 1 - 1e-12 < plain.cosine.auc <= 1
     assert plain.cosine.p == pytest.approx(1 / 200)
-    assert (plain.matched.same, plain.matched.different) == pytest.approx((2 / 3, 1 / 6), rel=1e-6)
+    assert (plain.matched.cosine.same, plain.matched.cosine.different) == pytest.approx((2 / 3, 1 / 6), rel=1e-6)
     # Without the mean: 1.5 (1 − 1/6) − 1/60 within a topic, −1.5/6 − 1/60 between topics: no longer of one sign.
     assert centred.dot.same == pytest.approx(1.5 * (1 - 1 / 6) - 1 / 60, rel=1e-5)
     assert centred.dot.different == pytest.approx(-1.5 / 6 - 1 / 60, rel=1e-5)
@@ -243,7 +244,7 @@ class Initialised:
         shared = np.random.default_rng(seed).normal(0.0, topical * 0.02, size=(6, matrix.shape[1]))
         matrix = matrix + (self.plan.labellings[0].membership @ shared).astype(np.float32)
         save_file({"matrix": matrix, "layer": matrix}, self.folder / "vectors")
-        task = EmbeddingTask(self.folder / "vectors", self.folder / "plan", (0,), self.measures)
+        task = EmbeddingTask(self.folder / "vectors", self.folder / "plan", (0,), (), self.measures)
         (self.folder / "embeddings").write_bytes(task.measure())
         similar = unpacked(self.folder / "embeddings", Embeddings)
         [group] = summary_of(model, self.plan, self.passages, self.measures)

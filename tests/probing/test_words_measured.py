@@ -40,7 +40,7 @@ def test_attention_between_words_of_two_tokens_is_the_planted_one_times_their_to
     lengths = np.where(numbers < 2 * WORDS, 1, 2)
     lengths[-1] = 1
     labelling = Labelling(np.arange(WORDS)[:, None] % TOPICS == np.arange(TOPICS), assignment="one")
-    plan = Plan((labelling,), np.ones(WORDS), PairTable.empty(WORDS), 1, 0, places, lengths)
+    plan = Plan((labelling,), np.ones(WORDS), PairTable.merged(WORDS, []), 1, 0, places, lengths)
     texts = [Text(each, spelled, place) for place, (each, spelled) in enumerate(zip(passages, spellings, strict=True))]
     shard = attention_sums(MODEL, texts, plan=plan, batch=100)
     found = AttentionTotals([shard], 2, 0).averages(0)[0]

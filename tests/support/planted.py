@@ -59,5 +59,4 @@ def planted_bags(*, topics: int, words: int, documents: int, length: int, seed: 
         words=drawn.ravel().astype(np.int32),
         offsets=np.arange(documents + 1, dtype=np.int64) * length,
         tokens=np.arange(topics * words, dtype=np.int32),
-        counts=np.bincount(drawn.ravel(), minlength=topics * words),
     )

@@ -20,7 +20,7 @@ from topicscope.probing.statistics.pairs import count_pairs
 class PlantedModel:
     """Attention and embeddings built from topics.
 
-    Attention between two words is ``weights[class] / length``, so that normalised by length it is ``weights / 100``
+    Attention between two words is ``weights[kind] / length``, so that normalised by length it is ``weights / 100``
     exactly; heads of the second layer have none of it. Embeddings of different words have a squared common part, a
     squared topic part and a part of their own.
     """
@@ -65,7 +65,7 @@ class PlantedModel:
 def planted_labelling(topic: Int[np.ndarray, " token"], seed: int = 0) -> Labelling:
     """All tokens with their own topics."""
     membership = topic[:, None] == np.arange(topic.max() + 1)
-    return Labelling(membership, name=f"planted/{seed}", fraction=0.1, assignment="one", seed=seed)
+    return Labelling(membership, fraction=0.1, assignment="one", seed=seed)
 
 
 def layer_means(model: Subject, passages: Sequence[Int[np.ndarray, " _"]]) -> Float[np.ndarray, "layer width"]:
@@ -106,4 +106,4 @@ def summary_of(
     """The numbers of each group of labellings, through the same steps as a study."""
     totals = totals_of(model, plan, passages, measures.replicates, shards)
     vectors = {"matrix": model.embedding_matrix()[plan.tokens], "layer": model.embedding_layer(plan.tokens)}
-    return AttentionSummary(totals, plan, measures).of(vectors, list(map(str, plan.tokens))).groups
+    return AttentionSummary(totals, plan, measures).of(vectors, list(map(str, plan.tokens)))

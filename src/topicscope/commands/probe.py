@@ -5,7 +5,7 @@ seconds to load, so it is loaded only after the options were checked.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,18 +15,10 @@ from rich.table import Table
 from topicscope.commands.folders import is_begun, locked
 from topicscope.commands.options import INLINE, POSITIONAL, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
-from topicscope.errors import InputError, listed, path_of
+from topicscope.errors import InputError, listed, nearest, path_of
 from topicscope.precision import device_named, usable_precision
 from topicscope.probing.folder import ProbeFolder
-from topicscope.probing.settings import (
-    CorpusSettings,
-    Machine,
-    MeasureSettings,
-    Precision,
-    ProbeSettings,
-    TopicOptions,
-    check_names,
-)
+from topicscope.probing.settings import Machine, ProbeSettings, check_names
 from topicscope.records import (
     Comparison,
     CorpusRow,
@@ -34,12 +26,14 @@ from topicscope.records import (
     PairedRow,
     ProbeRow,
     TopicRow,
+    TopicWord,
     WordMap,
     flat_row,
     frame_of,
     table_html,
 )
 from topicscope.reporting.answer import (
+    MEASURES,
     answering,
     answers,
     labels_of,
@@ -50,6 +44,8 @@ from topicscope.reporting.answer import (
     word_notes,
 )
 from topicscope.reporting.rounding import comparison_text, is_significant
+from topicscope.settings.toml import nested
+from topicscope.settings.values import convert, hints, made, sections_of
 from topicscope.store import write_atomically
 from topicscope.text.corpora import check_exists
 from topicscope.work import Report
@@ -58,11 +54,10 @@ if TYPE_CHECKING:
     from topicscope.probing.models import Subject
     from topicscope.probing.study import Finished
 
-# Comparisons of a row of probe.json that the table shows, and their columns.
-COLUMNS = {"cosine": "cosine", "dot": "dot product", "attention": "attention"}
-STAR = (
+SIGNS = (
     "*: p < 0.05 by a two-sided permutation test over words, not corrected; the interval is over articles "
-    "(attention) or topics and words (embeddings), so the two may differ."
+    "(attention) or topics and words (embeddings), so the two may differ. Δ: same minus different [95 % interval], "
+    "where there is no ratio; ratio_note in probe.json says why. –: no pair to average over."
 )
 
 DESCRIPTION = """Topic structure in pretrained transformers, on any corpus: are words of one topic (found by LDA) more
@@ -110,16 +105,8 @@ class Options:
     """Where results and finished work go."""
 
     shown: Annotated[Shown, INLINE] = Shown()
-    text: Annotated[CorpusSettings, INLINE] = CorpusSettings()
-    topics: Annotated[TopicOptions, INLINE] = TopicOptions()
-    measures: Annotated[MeasureSettings, INLINE] = MeasureSettings()
+    study: Annotated[ProbeSettings, INLINE] = ProbeSettings()
     machine: Annotated[Machine, INLINE] = Machine()
-
-    dtype: Precision = "float32"
-    """The precision in which models run."""
-
-    seed: int = 0
-    """The seed of untrained weights, bootstrap replicates, permutations and LDA."""
 
     quiet: bool = False
     """No progress bar."""
@@ -129,8 +116,6 @@ class Options:
 
 
 DEFAULTS = Options(models=())
-# What Python's keywords may change, and which of them are paths.
-PARTS, PATHS = ("shown", "text", "topics", "measures", "machine"), ("topics_from", "word_topics")
 
 
 def main(words: list[str]) -> int:
@@ -227,48 +212,55 @@ def probe(
     given = list(models) if isinstance(models, list | tuple) else [models]
     # What offers no embeddings must be a name.
     subjects: list[Any] = given if any(map(_is_subject, given)) else list(listed(models, "models"))
-    wanted = replace(DEFAULTS, out=path_of(out, "out"), machine=machine or DEFAULTS.machine)
-    if settings:
-        wanted = replace(wanted, **{each.name: getattr(settings, each.name) for each in fields(settings)})
-    return _probe(subjects, with_options(wanted, options), report)
+    wanted = replace(DEFAULTS, out=path_of(out, "out"), study=settings or DEFAULTS.study)
+    return _probe(subjects, with_options(replace(wanted, machine=machine or wanted.machine), options), report)
 
 
 def with_options(wanted: Options, options: Mapping[str, Any]) -> Options:
     """Options changed by keywords; paths may be strings, and one value stands for a list of one."""
-    known = {each.name: part for part in PARTS for each in fields(getattr(wanted, part))}
-    for name, value in options.items():
-        if name not in (*known, "dtype", "seed"):
-            allowed = ", ".join(sorted((*known, "dtype", "seed", "machine", "out", "report", "settings")))
-            raise InputError(f"{name} is no option of probe: give some of {allowed}.")
-        part: Any = getattr(wanted, known[name]) if name in known else wanted
-        several = isinstance(getattr(part, name), tuple)
-        given = listed(value, name) if several else Path(value) if name in PATHS and value is not None else value
-        changed: Any = replace(part, **{name: str(given) if name == "corpus" else given})
-        wanted = replace(wanted, **{known[name]: changed}) if name in known else changed
-    return wanted
+    known = _keywords(Options)
+    for name in options:
+        if name not in known:
+            near = nearest(name, list(known))
+            advice = f"Did you mean {near}?" if near else "See topicscope probe --help."
+            raise InputError(f"probe has no option {name}. {advice}")
+    values = {known[name][0]: convert(known[name][1], value, name) for name, value in options.items()}
+    changed: Options = made(Options, nested(values), wanted)
+    return changed
+
+
+def _keywords(kind: Any, path: str = "") -> dict[str, tuple[str, Any]]:
+    """By the name of each option within a section: its dotted path and its type."""
+    keywords: dict[str, tuple[str, Any]] = {}
+    for name, hint in hints(kind).items():
+        if sections_of(hint):
+            keywords |= _keywords(hint, f"{path}{name}.")
+        elif path:
+            keywords[name] = f"{path}{name}", hint
+    return keywords
 
 
 def _probe(models: Sequence[Any], options: Options, report: Report | None) -> Probed:
-    shown, settings, folder = options.shown, _checked(models, options), ProbeFolder(options.out)
+    _check(models, options)
+    shown, settings, folder = options.shown, options.study, ProbeFolder(options.out)
     if report:
         report(0, 1, f"loading {', '.join(map(_name, models))}, then reading {settings.text.corpus}")
-    from topicscope.probing.study import Asked, Ground, in_order, measure_models
+    from topicscope.probing.study import Ground, measure_models
     from topicscope.reporting.page import write_report
 
     usable = usable_precision(settings.dtype, device_named(options.machine.device).type)
     settings = replace(settings, dtype=usable)  # type: ignore[arg-type]
-    corpus, asked = settings.text.open(), Asked(models, shown.revision, shown.show_words)
+    corpus = settings.text.open()
     ground = Ground(settings, corpus, options.machine, folder.work, report=report)
     # This refuses what is wrong before the folder is made.
-    measured = measure_models(asked, ground)
+    measured = measure_models(models, ground, revisions=shown.revision, show_words=shown.show_words, labels=shown.label)
     with folder.opened(settings.record(corpus), locked(folder.path)):
-        labels = dict(zip(asked.names, shown.label, strict=False))
         finished: list[Finished] = []
-        for each in measured:
-            finished = in_order(asked, [*finished, each.labelled(labels)])
-            folder.keep(each.measured)
+        for model in measured:
+            finished = sorted([*finished, model], key=lambda model: model.place)
+            folder.keep(model.measured)
             # This is done after every model, so that it is kept if the next one fails.
-            folder.add(ProbeRow, [row for one in finished for row in one.rows])
+            folder.add(ProbeRow, [row for model in finished for row in model.rows])
         result = _written(folder, finished, shown.against, report)
         write_report([folder.path], folder.path / "report.html")
         return result
@@ -278,9 +270,9 @@ def _name(model: Any) -> str:
     return str(getattr(model, "name", type(model).__name__)) if _is_subject(model) else str(model)
 
 
-def _checked(models: Sequence[Any], options: Options) -> ProbeSettings:
-    """The settings; what is wrong with names and paths is refused before torch is loaded."""
-    names, shown = [_name(each) for each in models], options.shown
+def _check(models: Sequence[Any], options: Options) -> None:
+    """What is wrong with names and paths is refused before torch is loaded."""
+    names, shown = [_name(model) for model in models], options.shown
     check_names(names, shown.revision)
     if shown.label and len(shown.label) != len(names) * max(len(shown.revision), 1):
         raise InputError(
@@ -289,15 +281,7 @@ def _checked(models: Sequence[Any], options: Options) -> ProbeSettings:
     if shown.against is not None and shown.against not in names:
         raise InputError(f"--against {shown.against} is none of the models given: name one of {', '.join(names)}.")
     is_begun(options.out, "probe-settings.json", what="study", command="probe")
-    check_exists(options.text.corpus)
-    options.topics.check_files()
-    if options.topics.word_topics:
-        from topicscope.probing.topics import read_pairs
-
-        read_pairs(options.topics.word_topics)
-    return ProbeSettings(
-        text=options.text, topics=options.topics, measures=options.measures, dtype=options.dtype, seed=options.seed
-    )
+    check_exists(options.study.text.corpus)
 
 
 def _written(folder: ProbeFolder, finished: "Sequence[Finished]", against: str | None, report: Report | None) -> Probed:
@@ -305,16 +289,16 @@ def _written(folder: ProbeFolder, finished: "Sequence[Finished]", against: str |
     from topicscope.probing.topics import save_topics
     from topicscope.reporting.figures.probe import draw
 
-    studies = list(dict.fromkeys(each.study for each in finished))
-    folder.add_topics([row for study in studies for row in study.topic_words()])
+    studies = list(dict.fromkeys(model.study for model in finished))
+    folder.add(TopicWord, [row for study in studies for row in study.topic_words()])
     corpora = [study.corpus_row() for study in studies]
     folder.add(CorpusRow, corpora)
     for study in studies:
-        if study.topics.fits:
-            save_topics(study.topics.fits, folder.path / f"topics-{study.name}")
-    maps = [each.shown for each in finished]
+        if study.fits:
+            save_topics(study.fits, folder.path / f"topics-{study.name}")
+    maps = [model.shown for model in finished]
     every = folder.add(WordMap, maps)
-    comparisons = folder.comparisons([each.title for each in finished], against)
+    comparisons = folder.comparisons([model.measured.model for model in finished], against)
     if comparisons:
         folder.add(PairedRow, comparisons)
     if report:
@@ -322,7 +306,7 @@ def _written(folder: ProbeFolder, finished: "Sequence[Finished]", against: str |
     all_rows = folder.read(ProbeRow)
     write_atomically(folder.path / "probe.tex", latex(all_rows))
     figures = draw(all_rows, every, folder.path / "figures")
-    rows = [row for each in finished for row in each.rows]
+    rows = [row for model in finished for row in model.rows]
     notes = [*probe_notes(corpora, rows), *word_notes(maps)]
     return Probed(rows, figures, notes, folder.path, tuple(comparisons))
 
@@ -332,18 +316,17 @@ def print_table(result: Probed) -> None:
     for line in (*answers(result.rows), *paired_answers(result.comparisons, labels_of(result.rows))):
         console().print(line, soft_wrap=True)
     table = Table(title="Average over same-topic pairs / average over different-topic pairs [95 % interval]")
-    for name in ("model", "threshold", "topics per word", "embedding", *COLUMNS.values()):
+    for name in ("model", "threshold", "topics per word", "embedding", *MEASURES.values()):
         # Names are folded, not cut: two long paths must not look alike.
-        table.add_column(name, no_wrap=name not in ("model", *COLUMNS.values()), overflow="fold")
-    rows = [row for row in result.rows if not row.centred]
-    for row in rows:
+        table.add_column(name, no_wrap=name not in ("model", *MEASURES.values()), overflow="fold")
+    for row in (row for row in result.rows if not row.centred):
         threshold = "own" if row.fraction is None else f"{row.fraction:g}"
-        cells = [ratio_text(getattr(row, name)) for name in COLUMNS]
+        cells = [ratio_text(getattr(row, name)) for name in MEASURES]
         # Attention does not depend on the embedding, so it is printed once.
         cells[-1] = cells[-1] if row.embedding == "matrix" else ""
         table.add_row(model_label(row), threshold, row.assignment, row.embedding, *cells)
     console().print(table)
-    for line in (*_signs([getattr(row, name) for row in rows for name in COLUMNS]), *result.notes):
+    for line in (SIGNS, *result.notes):
         console().print(line, soft_wrap=True)
     console().print(
         f"written: {result.out}/report.html, probe.json, probe.csv, probe.tex, heads.csv, topics.csv, corpus.json, "
@@ -355,26 +338,3 @@ def print_table(result: Probed) -> None:
 def ratio_text(comparison: Comparison) -> str:
     """The ratio with its interval, or the difference where there is none; a star if distinguished from chance."""
     return comparison_text(comparison, mark="*" if is_significant(comparison) else "")
-
-
-def _signs(comparisons: Sequence[Comparison]) -> list[str]:
-    """What the signs in the table mean."""
-    lines, texts = [], [ratio_text(each) for each in comparisons]
-    if any("*" in text for text in texts):
-        lines.append(STAR)
-    if any(text.startswith("Δ") for text in texts):
-        reasons = dict.fromkeys(each.ratio_note for each in comparisons if each.ratio is None and each.ratio_note)
-        why = "; ".join(reason for reason in reasons if reason)
-        lines.append(f"Δ: same minus different [95 % interval], where there is no ratio ({why}).")
-    if "–" in texts:
-        lines.append("–: no pair to average over.")
-    open_ended = [each for each in comparisons if each.ratio is not None and None in (each.low, each.high)]
-    no_interval = dict.fromkeys(each.ratio_note for each in open_ended)
-    lines += [f"no interval, or none with an upper end: {note}." for note in no_interval if note]
-    left = max((each.replicates_left_out for each in comparisons if each.difference_low is not None), default=0)
-    if left:
-        lines.append(
-            f"Up to {left:,} bootstrap replicates had no pairs of both kinds, as topics are few, and were left out of "
-            "the intervals."
-        )
-    return lines

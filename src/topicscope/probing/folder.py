@@ -2,14 +2,13 @@
 
 import contextlib
 import hashlib
-import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from topicscope.errors import InputError, UnreadableError
+from topicscope.errors import InputError
 from topicscope.probing.packing import packed, unpacked
 from topicscope.probing.settings import ProbeRecord
 from topicscope.probing.statistics.resampling import Comparable, compared
@@ -30,17 +29,17 @@ from topicscope.settings.toml import flat
 from topicscope.store import as_before_if_refused, table_text, write_atomically
 
 T = TypeVar("T", bound=msgspec.Struct)
-logger = logging.getLogger(__name__)
 
 SETTINGS = File[ProbeRecord](
     "probe-settings.json", ProbeRecord, "give another --out, or remove the folder if its study may be lost"
 )
-# The file of each kind of row, and what identifies a row in it, beside its threshold; an equal one is replaced.
+# The file of each kind of row, and what rows that replace each other have in common.
 FILES: dict[type, tuple[File[Any], tuple[str, ...]]] = {
     ProbeRow: (PROBE, ("model", "revision")),
     CorpusRow: (CORPORA, ("tokenizer", "length")),
     WordMap: (WORDS, ("model",)),
     PairedRow: (COMPARISONS, ("model", "against")),
+    TopicWord: (TOPICS, ("tokenizer", "length")),
 }
 # Too large for a table, or nested; these are in probe.json alone.
 ONLY_JSON = ("attention_by_layer", "attention_by_layer_head", "hidden_by_layer", "by_topic", "sink")
@@ -113,19 +112,18 @@ class ProbeFolder:
         return (self.path / "probe.json").exists() or any((self.work / "measured").glob("*"))
 
     def check(self, settings: ProbeRecord) -> None:
-        """Refuse a folder in which other settings than these were measured; thresholds may be added.
+        """Refuse a folder in which other settings than these were measured.
 
         A study that was stopped before anything was measured leaves the folder to another: passages and topics in it
         are found by their content.
         """
         if not (self.path / SETTINGS.name).exists() or not self._measured():
             return
-        stored = SETTINGS.read(self.path)
-        there, here = (flat(msgspec.to_builtins(record)) for record in (stored, settings))
+        there, here = SETTINGS.read(self.path).options(), settings.options()
         changed = [
-            f"--{name.split('.')[-1].replace('_', '-')} {_given(there.get(name))} there, {_given(here[name])} here"
-            for name in here
-            if there.get(name) != here[name] and not name.startswith("topics.fractions")
+            f"--{name.replace('_', '-')} {_given(there.get(name))} there, {_given(value)} here"
+            for name, value in here.items()
+            if there.get(name) != value
         ]
         if changed:
             raise InputError(
@@ -134,52 +132,30 @@ class ProbeFolder:
             )
 
     def read(self, kind: type[T]) -> list[T]:
-        """The rows that the file of a kind has; a file that cannot be read is set aside, with a warning."""
+        """The rows that the file of a kind has."""
         file = FILES[kind][0]
-        path = self.path / file.name
-        if not path.exists():
-            return []
-        try:
-            rows: list[T] = file.read(self.path)
-            return rows
-        except UnreadableError as error:
-            path.replace(path.with_name(f"{path.name}.damaged"))
-            logger.warning("%s It is kept as %s.damaged, and %s is begun anew.", error, path.name, path.name)
-            return []
+        rows: list[T] = file.read(self.path) if (self.path / file.name).exists() else []
+        return rows
 
     def add(self, kind: type[T], rows: Sequence[T]) -> list[T]:
-        """Write rows beside those that are there; probe.json comes with probe.csv and heads.csv.
+        """Write rows in place of those of the same models (or tokenizers), or after all others.
 
-        Rows of other thresholds stay; those of one model stand together, by threshold.
+        Rows of probe.json come with probe.csv and heads.csv.
         """
         file, keys = FILES[kind]
 
         def of(row: Any) -> tuple[Any, ...]:
             return tuple(getattr(row, key) for key in keys)
 
-        def threshold(row: Any) -> float:
-            return getattr(row, "fraction", None) or 0.0
-
-        new = {(of(row), threshold(row)) for row in rows}
-        every = [*(row for row in self.read(kind) if (of(row), threshold(row)) not in new), *rows]
-        last = {of(row): place for place, row in enumerate(every)}
-        every.sort(key=lambda row: (last[of(row)], threshold(row)))
+        new, before = {of(row) for row in rows}, self.read(kind)
+        place = next((at for at, row in enumerate(before) if of(row) in new), len(before))
+        kept = [row for row in before if of(row) not in new]
+        every = [*kept[:place], *rows, *kept[place:]]
         file.write(self.path, every)
-        probed = [row for row in every if isinstance(row, ProbeRow)]
-        if probed:
+        if probed := [row for row in every if isinstance(row, ProbeRow)]:
             write_atomically(self.path / "probe.csv", table_text([_columns(row) for row in probed]))
-            heads = [head for row in probed for head in head_rows(row)]
-            write_atomically(self.path / "heads.csv", table_text(heads))
+            write_atomically(self.path / "heads.csv", table_text([head for row in probed for head in head_rows(row)]))
         return every
-
-    def add_topics(self, rows: Sequence[TopicWord]) -> None:
-        """Write topics.csv with these rows, and those there of other tokenizers, lengths and thresholds."""
-        before = list[TopicWord]()
-        with contextlib.suppress(UnreadableError):
-            before = TOPICS.read(self.path)
-        new = {(row.tokenizer, row.length, row.fraction) for row in rows}
-        kept = [row for row in before if (row.tokenizer, row.length, row.fraction) not in new]
-        TOPICS.write(self.path, [*kept, *rows])
 
     def keep(self, measured: Measured) -> None:
         """Keep the numbers by which a model is compared with others."""
@@ -206,23 +182,16 @@ class ProbeFolder:
         return [title for title in known if self._file(title).is_file()]
 
     def comparisons(self, titles: Sequence[str], against: str | None) -> list[PairedRow]:
-        """Compare models that were probed together with the first of them, or with that of ``against``.
+        """Compare these models with the first of the folder, or with that of ``against``.
 
-        The first itself is compared with the first model that the folder had before. Only models that were measured on
-        the same passages and topics are compared, and no two of them in both directions.
+        Only models that were measured on the same passages and topics are compared.
         """
         plans = {title: unpacked(self._file(title), Measured).plan for title in self.titles}
-        known = {(row.model, row.against) for row in self.read(PairedRow)}
         named = [title for title in titles if against and f"{title} ".startswith(f"{against} ")]
         rows = []
         for title in titles:
-            comparable = [other for other, plan in plans.items() if plan == plans.get(title)]
-            base = next((other for other in named[:1] or titles if other in comparable), title)
-            if base == title and not named:
-                earlier = (other for other in comparable if other == title or (other, title) not in known)
-                base = next(earlier, title)
-            if base != title:
-                rows += self.compare(title, base)
+            base = next(other for other in (*named[:1], *plans) if plans[other] == plans[title])
+            rows += self.compare(title, base) if base != title else []
         return rows
 
 
@@ -242,11 +211,12 @@ def head_rows(row: ProbeRow) -> list[dict[str, Any]]:
     """Rows of heads.csv from a row of probe.json; heads do not depend on the embedding."""
     if row.embedding != "matrix" or row.centred:
         return []
+    about = {name: getattr(row, name) for name in ("model", "revision", "fraction", "assignment")}
     return [
-        {name: getattr(row, name) for name in ("model", "revision", "fraction", "assignment")}
+        about
         | {name: getattr(head, name) for name in ("layer", "head", "ratio", "low", "high", "p", "p_single", "q")}
-        | {f"distance_matched_{name}": getattr(head.matched, name) for name in ("ratio", "low", "high")}
-        | {"sink": row.sink[layer][place] if row.sink else None, "examples": "; ".join(head.examples)}
-        for layer, heads in enumerate(row.attention_by_layer_head)
-        for place, head in enumerate(heads)
+        | {f"distance_matched_{name}": value for name, value in msgspec.structs.asdict(head.matched).items()}
+        | {"sink": row.sink[head.layer - 1][head.head - 1] if row.sink else None, "examples": "; ".join(head.examples)}
+        for heads in row.attention_by_layer_head
+        for head in heads
     ]

@@ -2,31 +2,28 @@
 
 A plan has all labellings over one vocabulary; it is a file that every worker reads. A shard is a set of passages that
 run through a model once, with their attention reduced to sums before the next batch. The settings determine which
-passages a shard has, never who measures it; so a study that was stopped goes on with the missing shards, and the sums
+passages a shard has, never who measures it; so a study that was stopped resumes with the missing shards, and the sums
 are the same to the bit for any number of workers.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
-from safetensors import safe_open
-from safetensors.numpy import save
+from jaxtyping import Float, Int, Integer
+from safetensors.numpy import load_file, save
 from scipy import sparse
-from torch import OutOfMemoryError
 
-from topicscope.errors import InputError
+from topicscope.errors import InputError, is_out_of_memory
 from topicscope.probing.models import Subject
 from topicscope.probing.packing import packed, unpacked
 from topicscope.probing.statistics.attention import PairAccumulator, PermutedLabels, ShardSums, passage_pairs
 from topicscope.probing.statistics.hidden import HiddenAccumulator
 from topicscope.probing.statistics.labelling import Labelling
-from topicscope.probing.statistics.matching import Strata, co_occurrence_strata
+from topicscope.probing.statistics.matching import Strata, co_occurrence_bins
 from topicscope.probing.statistics.pairs import PairTable
 from topicscope.probing.statistics.permutation import frequency_strata, stratified_orders
 from topicscope.randomness import Purpose, generator
@@ -36,8 +33,6 @@ from topicscope.text.words import attention_between_words, mean_vectors, states_
 # Levels of frequency in matching. Fewer for attention: its cells are also by distance, and kept for each article and
 # replicate.
 WORD_FREQUENCY_LEVELS, ATTENTION_FREQUENCY_LEVELS = 10, 3
-# Passages per shard: some ten seconds of a small model on one core, so that little is lost when a study is stopped.
-PASSAGES = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,59 +70,46 @@ class Plan:
         return [tuple(places) for places in groups.values()]
 
     @property
-    def tested_labellings(self) -> list[Labelling]:
-        """The tested labelling of each group."""
+    def tested(self) -> list[Labelling]:
+        """The tested labelling of each group: the ones of the first LDA seed, which are permuted."""
         return [self.labellings[first] for first, *_ in self.groups]
 
     @cached_property
     def widest(self) -> set[int]:
         """Places: each assignment's tested labelling with the largest threshold, whose topics have the most words."""
-        largest: dict[str, int] = {}
-        for place, each in zip((first for first, *_ in self.groups), self.tested_labellings, strict=True):
-            before = largest.setdefault(each.assignment, place)
-            if (each.fraction or 0) >= (self.labellings[before].fraction or 0):
-                largest[each.assignment] = place
-        return set(largest.values())
-
-    @cached_property
-    def tested(self) -> tuple[int, ...]:
-        """The places of the labellings of the first LDA seed, which are the ones that are permuted."""
-        return tuple(place for place, each in enumerate(self.labellings) if each.seed == self.labellings[0].seed)
+        by_threshold = sorted((first for first, *_ in self.groups), key=lambda at: self.labellings[at].fraction or 0)
+        return set({self.labellings[place].assignment: place for place in by_threshold}.values())
 
     def strata(self, labelling: int) -> Int[np.ndarray, " word"]:
-        """Strata of similar frequency among the words that a labelling keeps, equally large; −1 for other words."""
-        kept = self.labellings[labelling].kept
-        strata = np.full(len(kept), -1)
-        strata[kept] = frequency_strata(self.frequency[kept])
-        return strata
+        """Strata of similar frequency among the words that a labelling keeps; −1 for other words."""
+        return frequency_strata(self.frequency, self.labellings[labelling].kept)
 
     @cached_property
-    def co_occurrence_strata(self) -> Strata:
-        """Strata of pairs of similar co-occurrence."""
-        return co_occurrence_strata(self.co_occurrence)
+    def _co_occurrence_bins(self) -> tuple[Integer[np.ndarray, "word word"], int]:
+        return co_occurrence_bins(self.co_occurrence)
 
-    def pair_strata(self, labelling: int, levels: int) -> Strata:
-        """What pairs of a labelling's words are matched on: co-occurrence, and frequency among these words."""
+    def pair_strata(self, labelling: int) -> Strata:
+        """What a labelling's words are matched on: co-occurrence, and frequency among these words."""
         kept = self.labellings[labelling].kept
-        return self.co_occurrence_strata.by_frequency(self.frequency, kept, levels)
+        levels = frequency_strata(self.frequency, kept, WORD_FREQUENCY_LEVELS)
+        return Strata(*self._co_occurrence_bins, levels, WORD_FREQUENCY_LEVELS)
 
     @cached_property
-    def attention_strata(self) -> tuple[Strata, ...]:
-        """What attention is matched on besides distance, for each labelling."""
-        return tuple(self.pair_strata(place, ATTENTION_FREQUENCY_LEVELS) for place in range(len(self.labellings)))
-
-    def orders(self, labelling: int, permutations: int) -> Int[np.ndarray, "permutation word"]:
-        """Permutations of a labelling's words within strata of frequency, the same each time."""
-        draw = generator(self.seed, Purpose.MEASURE, labelling, permutations)
-        orders = stratified_orders(self.labellings[labelling], self.strata(labelling), permutations, generator=draw)
-        return np.concatenate(list(orders))
+    def attention_strata(self) -> Strata:
+        """What attention is matched on besides distance, under each of the labellings."""
+        number = ATTENTION_FREQUENCY_LEVELS
+        levels = np.stack([frequency_strata(self.frequency, each.kept, number) for each in self.labellings])
+        return Strata(*self._co_occurrence_bins, levels, number)
 
     @cached_property
     def permuted(self) -> tuple[PermutedLabels, ...]:
-        """The tested labellings with permuted words, for the test over heads."""
-        return tuple(
-            PermutedLabels(self.labellings[place], self.orders(place, self.permutations)) for place in self.tested
-        )
+        """The tested labellings with words permuted within strata of frequency, for the test over heads."""
+        permuted = []
+        for place, *_ in self.groups:
+            labelling, draw = self.labellings[place], generator(self.seed, Purpose.MEASURE, place, self.permutations)
+            orders = stratified_orders(labelling, self.strata(place), self.permutations, generator=draw)
+            permuted.append(PermutedLabels(labelling, np.concatenate(list(orders))))
+        return tuple(permuted)
 
 
 @lru_cache(maxsize=1)
@@ -153,17 +135,17 @@ class ModelVectors:
     def measure(self) -> bytes:
         """Embeddings of the words, ``matrix`` and ``layer``, and each layer's mean hidden state, ``centre``."""
         # No layer if the model offers no hidden states.
-        sums, seen, kind = np.zeros((0, 0)), 0, np.dtype(np.float32)
+        centre, kind = np.zeros((0, 0)), np.dtype(np.float32)
         for passage in self.passages:
             states = [layer[0, : len(passage)].cpu().numpy() for layer in self.model.run([passage]).hidden]
             if states:
-                added = np.stack([layer.sum(axis=0, dtype=np.float64) for layer in states])
-                sums, seen, kind = (sums + added if seen else added), seen + len(passage), states[0].dtype
+                sums = np.stack([layer.sum(axis=0, dtype=np.float64) for layer in states])
+                centre, kind = (centre + sums if len(centre) else sums), states[0].dtype
         return save(
             {
                 "matrix": mean_vectors(self.means, self.model.embedding_matrix()[self.tokens]),
                 "layer": mean_vectors(self.means, self.model.embedding_layer(self.tokens)),
-                "centre": (sums / max(seen, 1)).astype(kind),
+                "centre": (centre / max(sum(map(len, self.passages)), 1)).astype(kind),
             }
         )
 
@@ -194,16 +176,8 @@ class Shard:
             Text(passages[place], passages.spelled(place), int(passages.articles[place]), place in summed)
             for place in self.chosen
         ]
-        plan, centre = read_plan(self.plan), read_centre(self.vectors)
+        plan, centre = read_plan(self.plan), load_file(self.vectors)["centre"]
         return packed(attention_sums(self.model, texts, plan=plan, batch=self.batch, centre=centre))
-
-
-@lru_cache(maxsize=1)
-def read_centre(path: Path) -> Float[np.ndarray, "layer width"]:
-    """The mean vector of each layer, on which hidden states are centred; kept until another is asked for."""
-    with safe_open(path, framework="np") as file:
-        centre: np.ndarray = file.get_tensor("centre")
-        return centre
 
 
 class Text(NamedTuple):
@@ -235,23 +209,24 @@ def attention_sums(
     centre: what hidden states are centred on; without it none are summed.
     """
     accumulator = PairAccumulator(
-        plan.labellings, subject.layers, subject.heads, permuted=plan.permuted, strata=plan.attention_strata
+        plan.labellings, plan.attention_strata, subject.layers, subject.heads, permuted=plan.permuted
     )
     states: HiddenAccumulator | None = None
     if centre is not None and len(centre) and any(each.hidden for each in texts):
         present = np.unique(np.concatenate([plan.places[each.spellings] for each in texts if each.hidden]))
         labelled = np.any([each.kept for each in plan.labellings], axis=0)
         states = HiddenAccumulator(len(plan.tokens), present[(present >= 0) & labelled[present]], centre)
-    order = sorted(texts, key=lambda text: len(text.tokens))
+    order, first = sorted(texts, key=lambda text: len(text.tokens)), subject.first
     while order:
         # As many passages as fit into the batch when they are padded to the longest of them.
         lengths = np.array([len(each.tokens) for each in order])
         fitting = np.arange(1, len(order) + 1) * np.maximum(lengths, 1) <= batch
         chosen = order[: max(int(fitting.sum()), 1)]
         try:
-            with memory_errors():
-                output = subject.run([each.tokens for each in chosen])
-        except MemoryError:
+            output = subject.run([each.tokens for each in chosen])
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
             if len(chosen) == 1:
                 raise InputError(
                     f"memory ran out on a single passage of {len(chosen[0].tokens)} tokens: lower --length."
@@ -261,7 +236,7 @@ def attention_sums(
             continue
         attention = [layer.cpu().numpy() for layer in output.attention]
         for number, text in enumerate(chosen):
-            length, first = len(text.tokens), subject.first
+            length = len(text.tokens)
             own = [layer[number, :, :length, :length] for layer in attention]
             sizes, words = plan.lengths[text.spellings], plan.places[text.spellings]
             by_word = [attention_between_words(layer, sizes, causal=subject.causal) for layer in own]
@@ -277,16 +252,3 @@ def attention_sums(
                 accumulator.queries += length - first
         order = order[len(chosen) :]
     return replace(accumulator.result(), hidden=states.result() if states else None)
-
-
-@contextmanager
-def memory_errors() -> Iterator[None]:
-    """Turn the errors that torch raises when memory runs out into Python's ``MemoryError``."""
-    try:
-        yield
-    except OutOfMemoryError as error:
-        raise MemoryError from error
-    except RuntimeError as error:
-        if "allocate memory" in str(error) or "out of memory" in str(error):
-            raise MemoryError from error
-        raise

@@ -4,11 +4,10 @@ Messages name a setting by its option on the command line.
 """
 
 import hashlib
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
@@ -130,41 +129,29 @@ class TopicOptions:
             raise InputError("--topics-from and --word-topics are both given: give one of them.")
         if self.topics is not None:
             check_at_least("--topics", self.topics, 2)
-        check_at_least("--fits", self.fits, 1)
-        if self.fits > MOST_FITS:
-            raise refuse(
-                "--fits", self.fits, f"give at most {MOST_FITS}; beyond them are the LDA seeds of the next --seed"
-            )
+        # Beyond them are the LDA seeds of the next --seed.
+        check_at_least("--fits", self.fits, 1, MOST_FITS)
         check_at_least("--iterations", self.iterations, 1)
         check_at_least("--most-tokens", self.most_tokens, 1)
-        if not all(math.isfinite(each) and 0 < each < 1 for each in self.fractions):
+        if not all(0 < each < 1 for each in self.fractions):
             raise refuse("--fractions", self.fractions, "give numbers above 0 and below 1, such as 0.0005")
-        for name in ("fractions", "assignments"):
-            values = getattr(self, name)
-            if len(set(values)) < len(values) or not (values or name == "fractions"):
-                raise refuse(f"--{name}", values, "give each value once")
-
+        if len(set(self.fractions)) < len(self.fractions):
+            raise refuse("--fractions", self.fractions, "give each value once")
+        if len(set(self.assignments)) < max(len(self.assignments), 1):
+            raise refuse("--assignments", self.assignments, "give each value once")
         given = "--topics-from" if self.topics_from else "--word-topics" if self.word_topics else None
         unused = () if given is None else OF_LDA if self.topics_from else (*OF_LDA, *OF_LABELS)
         for name in unused:
-            if getattr(self, name) != getattr(TopicOptions, name):
-                option = f"--{name.replace('_', '-')}"
-                raise refuse(
-                    option, getattr(self, name), f"{given} brings topics that it does not change; leave it out"
-                )
-
-    def check_files(self) -> None:
-        """Refuse files that cannot be read."""
-        wanted = {
-            "--topics-from": (self.topics_from, "topics.safetensors", "a folder topics-… that an earlier probe made"),
-            "--word-topics": (self.word_topics, "", "a CSV file with the columns word and topic"),
-        }
-        for option, (given, name, what) in wanted.items():
-            try:
-                if given:
-                    (given / name).open("rb").close()
-            except OSError as error:
-                raise InputError(f"{option} {given} cannot be read ({error.strerror}): give {what}.") from None
+            if (value := getattr(self, name)) != getattr(TopicOptions, name):
+                remedy = f"{given} brings topics that it does not change; leave it out"
+                raise refuse(f"--{name.replace('_', '-')}", value, remedy)
+        if self.topics_from and not (self.topics_from / "topics.safetensors").is_file():
+            what = "give a folder topics-… that an earlier probe made"
+            raise InputError(f"--topics-from {self.topics_from} has no topics.safetensors: {what}.")
+        if self.word_topics and not self.word_topics.is_file():
+            raise InputError(
+                f"--word-topics {self.word_topics} is no file: give a CSV file with columns word and topic."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,13 +178,17 @@ class MeasureSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeSettings:
-    """A study, except for its models."""
+    """A study, except for its models. On the command line the names of its parts are not written."""
 
-    text: CorpusSettings = CorpusSettings()
-    topics: TopicOptions = TopicOptions()
-    measures: MeasureSettings = MeasureSettings()
+    text: Annotated[CorpusSettings, "inline"] = CorpusSettings()
+    topics: Annotated[TopicOptions, "inline"] = TopicOptions()
+    measures: Annotated[MeasureSettings, "inline"] = MeasureSettings()
+
     dtype: Precision = "float32"
+    """The precision in which models run."""
+
     seed: int = 0
+    """The seed of untrained weights, bootstrap replicates, permutations and LDA."""
 
     def __post_init__(self) -> None:
         check_at_least("--seed", self.seed, 0, LARGEST_NUMBER // MOST_FITS)
@@ -231,6 +222,10 @@ class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
     measures: dict[str, Value]
     dtype: str
     seed: int
+
+    def options(self) -> dict[str, Value]:
+        """All of them by name."""
+        return {**self.text, **self.topics, **self.measures, "dtype": self.dtype, "seed": self.seed}
 
 
 @dataclass(frozen=True, kw_only=True)

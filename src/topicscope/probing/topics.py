@@ -4,45 +4,33 @@ LDA sees passages as bags of the words that the tokenizer keeps whole, without s
 topics, or those of a CSV file, make a :class:`Labelling`, on which every measure of the probe is based.
 """
 
-import csv
 import hashlib
 import math
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from jaxtyping import Float, Float32, Int, Int32, Int64
 from msgspec import Struct, structs
 from safetensors.numpy import save
-from scipy.optimize import linear_sum_assignment
 
 from topicscope.errors import InputError, UnreadableError, check_at_least, import_for_language
 from topicscope.probing.packing import packed, unpacked
 from topicscope.probing.settings import PAPER_FRACTIONS, Assignment, TopicOptions
-from topicscope.probing.statistics.labelling import Labelling
+from topicscope.probing.statistics.labelling import Labelling, topic_partners
 from topicscope.randomness import Purpose, generator
 from topicscope.records import FITTED, FittedTopicsFile, TopicFit
-from topicscope.store import (
-    read_struct,
-    read_tensors,
-    read_text,
-    struct_text,
-    table_rows_of,
-    table_text,
-    write_atomically,
-)
-from topicscope.text.stop_words import led_by_stop_words, stop_word_list
+from topicscope.store import read_struct, read_table, read_tensors, struct_text, table_text, write_atomically
+from topicscope.text.stop_words import stop_word_list
 from topicscope.text.tokens import Passages
 from topicscope.text.words import Words
 from topicscope.work import Report, Task, map_tasks
 
-# Passages looked at together: memory does not grow with the corpus.
-BLOCK = 10_000
 # Letters; LDA does not see shorter words.
 SHORTEST_WORD = 3
 # The paper's number of topics, the words and passages that a corpus must have per topic, and the words kept per topic
@@ -56,9 +44,7 @@ RARE = 5
 # How many words of each topic are judged, as is common.
 TOP = 10
 # Part of a fit's key: to be raised when topics or coherences of the same words would change.
-VERSION = 2
-# Columns of a user's own topics.
-COLUMNS = ("word", "topic")
+VERSION = 3
 # BERTopic's number for documents without a topic.
 OUTLIERS = -1
 
@@ -71,9 +57,6 @@ class Bags:
     offsets: Int64[np.ndarray, " passage_plus_one"]
     tokens: Int32[np.ndarray, " word"]
     """The number of each word (``text.words``), ascending."""
-
-    counts: Int64[np.ndarray, " word"]
-    """How often each word occurs in these passages."""
 
     @property
     def digest(self) -> str:
@@ -96,23 +79,15 @@ def collect_bags(
     shortest: int = SHORTEST_WORD,
 ) -> Bags:
     """The words of these passages, without stop words and short ones."""
-    blocks = np.split(sampled, range(BLOCK, len(sampled), BLOCK))
-    seen = np.zeros(len(words.word), dtype=np.int64)
-    for block in blocks:
-        numbers, _ = _occurrences(passages, words, block)
-        seen += np.bincount(numbers, minlength=len(seen))
-    rare = (words.lengths > 1) & (seen < RARE)
-    there = np.flatnonzero((seen > 0) & ~rare)
+    spelled = np.concatenate([passages.spelled(place) for place in sampled.tolist()])
+    passage = np.repeat(np.arange(len(sampled), dtype=np.int32), passages.lengths[sampled])[spelled >= 0]
+    numbers = words.word[spelled[spelled >= 0]]
+    seen = np.bincount(numbers, minlength=len(words.word))
+    there = np.flatnonzero((seen > 0) & ((words.lengths == 1) | (seen >= RARE)))
     kept = there[[len(name) >= shortest and name.lower() not in stop_words for name in words.named(there)]]
-    place = words.places(kept)
-    occurring, lengths = [np.empty(0, dtype=np.int32)], [np.empty(0, dtype=np.int64)]
-    for block in blocks:
-        numbers, passage = _occurrences(passages, words, block)
-        inside = place[numbers] >= 0
-        occurring.append(place[numbers[inside]])
-        lengths.append(np.bincount(passage[inside], minlength=len(block)))
-    offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64)
-    return Bags(np.concatenate(occurring), offsets, kept.astype(np.int32), seen[kept])
+    place = words.places(kept)[numbers]
+    lengths = np.bincount(passage[place >= 0], minlength=len(sampled))
+    return Bags(place[place >= 0], np.append(0, np.cumsum(lengths)).astype(np.int64), kept.astype(np.int32))
 
 
 def sample(
@@ -130,19 +105,6 @@ def sample(
     return np.sort(chosen[order[fits]])
 
 
-def _occurrences(
-    passages: Passages, words: Words, block: Int64[np.ndarray, " block"]
-) -> tuple[Int[np.ndarray, " occurrence"], Int[np.ndarray, " occurrence"]]:
-    """The words of a block's passages, and the passage within the block that each belongs to."""
-    lengths = passages.lengths[block]
-    starts = passages.offsets[block]
-    passage = np.repeat(np.arange(len(block)), lengths)
-    # Each passage's places follow its start: a ramp that begins anew at every passage.
-    ramp = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    spellings = passages.spellings[np.repeat(starts, lengths) + ramp]
-    return words.word[spellings[spellings >= 0]], passage[spellings >= 0]
-
-
 @dataclass(frozen=True, eq=False)
 class FittedTopics:
     """One fit of LDA."""
@@ -153,11 +115,8 @@ class FittedTopics:
     topic_word: Float32[np.ndarray, "topic word"]
     """P(word | topic)."""
 
-    counts: Int64[np.ndarray, " word"]
-    """How often each word occurs in the text that was fitted."""
-
     about: TopicFit
-    """Seed, log-likelihood per word, coherence, diversity, the tokenizer's and the text's digests."""
+    """Its seed, how good it is, and what it was fitted on."""
 
     @property
     def seed(self) -> int:
@@ -216,55 +175,37 @@ def fit_topics(passages: Passages, words: Words, options: TopicOptions, fitting:
         for seed in fitting.seeds
     ]
     map_tasks(_fit, tasks, folder, workers=fitting.workers, report=fitting.report)
-    about = TopicFit(
-        seed=0,
-        tokenizer=words.tokenizer.digest,
-        tokenizer_name=words.tokenizer.name,
-        merged=words.merged,
-        several_tokens=passages.about.several_tokens,
-        corpus=passages.about.corpus,
-        passages=passages.digest,
-        stop_words=options.stop_words,
-        split=fitting.halves,
-        topics=topics,
-        iterations=options.iterations,
-        words=len(bags.tokens),
-        passages_fitted=len(bags.documents()),
-        words_fitted=len(bags.words),
-    )
-    fits = [unpacked(task.path(folder), LDAFit) for task in tasks]
-    return [
-        FittedTopics(
-            bags.tokens,
-            fit.topic_word,
-            bags.counts,
-            structs.replace(about, seed=seed, **fit.quality, diversity=diversity(top_words(fit.topic_word))),
-        )
-        for seed, fit in zip(fitting.seeds, fits, strict=True)
-    ]
+    fits = [unpacked(task.path(folder), FittedTopics) for task in tasks]
+    about = {
+        "tokenizer": words.tokenizer.digest,
+        "tokenizer_name": words.tokenizer.name,
+        "merged": words.merged,
+        "several_tokens": passages.about.several_tokens,
+        "corpus": passages.about.corpus,
+        "passages": passages.digest,
+        "split": fitting.halves,
+    }
+    return [replace(one, about=structs.replace(one.about, **about)) for one in fits]
 
 
 def check_enough(passages: Passages, vocabulary: int, *, halves: bool) -> None:
     """Refuse a corpus that is too small to choose a number of topics for, naming everything that it lacks."""
-    articles = [len(np.unique(passages.articles[part])) for part in (passages.for_topics, passages.for_measures)]
-    if not halves:
-        articles = [sum(articles)]
-    wanted = {
-        **{
-            f"articles to {purpose}": (number, FEWEST_ARTICLES)
-            for number, purpose in zip(articles, ("fit topics on", "measure on"), strict=False)
-        },
-        "different words to fit, which are whole, no stop words, and of three letters or more": (
-            vocabulary,
-            FEWEST_WORDS,
-        ),
-    }
-    missing = [f"{there:,} {what} ({least:,} are needed)" for what, (there, least) in wanted.items() if there < least]
+    parts = {"to fit topics on": passages.for_topics, "to measure on": passages.for_measures}
+    parts = parts if halves else {"to fit topics on": np.arange(len(passages))}
+    articles = {purpose: len(np.unique(passages.articles[part])) for purpose, part in parts.items()}
+    missing = [
+        f"{number:,} articles {purpose} ({FEWEST_ARTICLES} are needed)"
+        for purpose, number in articles.items()
+        if number < FEWEST_ARTICLES
+    ]
+    if vocabulary < FEWEST_WORDS:
+        what = "which are whole, no stop words, and of three letters or more"
+        missing.append(f"{vocabulary:,} different words to fit, {what} ({FEWEST_WORDS} are needed)")
     if missing:
         raise InputError(
-            f'corpus = "{passages.about.source}" is too small to find topics in; it has '
-            f"{'; '.join(missing)}: give more text, or say with --topics and --fractions what to try all the same, "
-            "or bring words with their topics with --word-topics."
+            f'corpus = "{passages.about.source}" is too small to find topics in; it has {"; ".join(missing)}: give '
+            "more text, or say with --topics and --fractions what to try all the same, or bring words with their "
+            "topics with --word-topics."
         )
 
 
@@ -280,12 +221,14 @@ def fitting_fractions(vocabulary: int) -> tuple[float, ...]:
     """
     if words_per_topic(PAPER_FRACTIONS[0], vocabulary) >= KEPT_WORDS[0]:
         return PAPER_FRACTIONS
-    exact = [(kept - 1) / vocabulary for kept in KEPT_WORDS]
-    # Two digits, rounded up.
-    digits = [1 - math.floor(math.log10(each)) for each in exact]
-    rounded = [math.ceil(each * 10**digit - 1e-9) / 10**digit for each, digit in zip(exact, digits, strict=True)]
+    fractions = []
+    for kept in KEPT_WORDS:
+        exact = (kept - 1) / vocabulary
+        # Two digits, rounded up.
+        digits = 10 ** (1 - math.floor(math.log10(exact)))
+        fractions.append(math.ceil(exact * digits - 1e-9) / digits)
     # Of very few words, a fraction may not keep all.
-    return tuple(fraction for fraction in rounded if fraction < 1) or (0.5,)
+    return tuple(fraction for fraction in fractions if fraction < 1) or (0.5,)
 
 
 def label_fits(fits: Sequence[FittedTopics], options: TopicOptions) -> tuple[list[Labelling], list[str]]:
@@ -293,76 +236,38 @@ def label_fits(fits: Sequence[FittedTopics], options: TopicOptions) -> tuple[lis
 
     A threshold at which no two words share a topic, or all share one, is left out; so is a topic without a word.
     """
-    vocabulary = len(fits[0].tokens)
+    vocabulary, notes = len(fits[0].tokens), list[str]()
     fractions = options.fractions or fitting_fractions(vocabulary)
-    notes = []
+    shown = ", ".join(f"{each:g}" for each in fractions)
     if options.topics is None or not options.fractions:
         counts = ", ".join(str(words_per_topic(each, vocabulary)) for each in fractions)
         notes.append(
-            f"{len(fits[0].topic_word)} topics at thresholds {', '.join(f'{each:g}' for each in fractions)}, which "
-            f"keep {counts} words per topic, for a vocabulary of {vocabulary:,} words"
+            f"{len(fits[0].topic_word)} topics at thresholds {shown}, which keep {counts} words per topic, for a "
+            f"vocabulary of {vocabulary:,} words"
         )
-    labellings: list[Labelling] = []
-    useless: list[str] = []
-    for fraction in fractions:
-        for assignment in options.assignments:
-            own = [label_words(fitted, fraction, assignment) for fitted in fits]
-            if all(_has_pairs(labelling) for labelling in own):
-                labellings += own
-            else:
-                useless.append(f"{fraction:g} ({assignment})")
-            topics = sum(len(fitted.topic_word) for fitted in fits)
-            empty = topics - sum(labelling.topics for labelling in own)
-            if assignment == "one" and empty:
-                notes.append(
-                    f"at threshold {fraction:g}, {empty} of {topics} topics of LDA's {len(fits)} seeds have no word "
-                    "that is likeliest in them, and are left out where a word has one topic"
-                )
+    labellings, useless = list[Labelling](), list[str]()
+    for fraction, assignment in product(fractions, options.assignments):
+        own = [label_words(fitted, fraction, assignment) for fitted in fits]
+        if all(0 < len(each.same_topic_pairs[0]) < math.comb(each.words, 2) for each in own):
+            labellings += own
+        else:
+            useless.append(f"{fraction:g} ({assignment})")
     if not labellings:
         raise InputError(
-            f"no threshold of {', '.join(f'{each:g}' for each in fractions)} gives words that share a topic and words "
-            f"that do not, with LDA's {vocabulary:,} words: give --fractions of {2 / vocabulary:.2g} or more, fewer "
-            "--topics, or a larger corpus."
+            f"no threshold of {shown} gives words that share a topic and words that do not, with LDA's {vocabulary:,} "
+            f"words: give --fractions of {2 / vocabulary:.2g} or more, fewer --topics, or a larger corpus."
         )
     if useless:
         notes.append(f"left out, because no two words share a topic there or all do: threshold {', '.join(useless)}")
-    # Labellings of the first LDA seed come first.
     seeds = [fitted.seed for fitted in fits]
     return sorted(labellings, key=lambda labelling: seeds.index(labelling.seed or 0)), notes
 
 
-def _has_pairs(labelling: Labelling) -> bool:
-    """Whether some pair of words shares a topic, and some pair does not."""
-    same, every = len(labelling.same_topic_pairs[0]), labelling.words * (labelling.words - 1) // 2
-    return 0 < same < every
-
-
-def topic_warnings(fits: Sequence[FittedTopics], words: Words) -> list[str]:
-    """A sentence if stop words lead topics."""
-    led = led_by_stop_words([words.named(np.array(each)) for one in fits for each in one.top_words(TOP)])
-    if led is None:
-        return []
-    language, topics = led
-    return [
-        f"{topics} of {sum(len(one.topic_word) for one in fits)} topics are led by stop words of the language "
-        f'"{language}": give --stop-words {language}, or a file with those of your corpus'
-    ]
-
-
-class LDAFit(Struct, frozen=True):
-    """One fit of LDA."""
-
-    topic_word: Float32[np.ndarray, "topic word"]
-    """P(word | topic)."""
-
-    quality: dict[str, float]
-    """Log-likelihood per word, and coherence if it was asked for and some topic has one."""
-
-
-def fit_lda(bags: Bags, topics: int, iterations: int, seed: int, *, judged: bool = False) -> LDAFit:
+def fit_lda(bags: Bags, topics: int, iterations: int, seed: int, *, judged: bool = False) -> FittedTopics:
     """LDA by collapsed Gibbs sampling, on counts of words.
 
     Dirichlet parameters start at tomotopy's 0.1 (topics of a document; fitted every ten sweeps) and 0.01 (words).
+    judged: measure coherence; there is none if no topic has one.
     """
     tomotopy = _tomotopy()
     model = tomotopy.LDAModel(k=topics, seed=seed)
@@ -371,13 +276,19 @@ def fit_lda(bags: Bags, topics: int, iterations: int, seed: int, *, judged: bool
     model.train(iterations, workers=1)
     # tomotopy numbers words as they come.
     order = np.argsort([int(word) for word in model.used_vocabs])
-    topic_word = np.array([model.get_topic_word_dist(topic) for topic in range(topics)], dtype=np.float32)
-    quality = {"log_likelihood_per_word": float(model.ll_per_word)}
+    weights = np.array([model.get_topic_word_dist(topic) for topic in range(topics)], dtype=np.float32)
+    topic_word = np.ascontiguousarray(weights[:, order])
+    score = math.nan
     if judged:
         # Of windows of ten words, as gensim's c_npmi.
         score = tomotopy.coherence.Coherence(model, coherence="c_npmi", top_n=TOP).get_score()
-        quality |= {"c_npmi": score} if math.isfinite(score) else {}
-    return LDAFit(np.ascontiguousarray(topic_word[:, order]), quality)
+    about = TopicFit(
+        seed=seed,
+        log_likelihood_per_word=float(model.ll_per_word),
+        diversity=diversity(top_words(topic_word)),
+        c_npmi=score if math.isfinite(score) else None,
+    )
+    return FittedTopics(bags.tokens, topic_word, about)
 
 
 def _fit(work: tuple[Path, int, int, int, bool]) -> bytes:
@@ -404,8 +315,6 @@ def label_words(fitted: FittedTopics, fraction: float, assignment: Assignment) -
     With ``several`` (Table 5) a word has every topic that has it among its likeliest words; with ``one`` (Table 1) it
     has only the one of these in which it is likeliest, and a topic may have no word.
     """
-    if not 0 < fraction < 1:
-        raise InputError(f"fraction = {fraction:g} is not allowed: give a number between 0 and 1, such as 0.001.")
     count = words_per_topic(fraction, len(fitted.tokens))
     likely = np.zeros(fitted.topic_word.shape, dtype=bool)
     np.put_along_axis(likely, top_words(fitted.topic_word, count), True, axis=1)
@@ -416,7 +325,6 @@ def label_words(fitted: FittedTopics, fraction: float, assignment: Assignment) -
     return Labelling(
         np.ascontiguousarray(likely[:, words].T),
         tokens=fitted.tokens[words],
-        name=f"{fraction:g}/{assignment}/seed{fitted.seed}",
         fraction=fraction,
         assignment=assignment,
         seed=fitted.seed,
@@ -430,56 +338,43 @@ def read_own_topics(path: Path, words: Words) -> tuple[Labelling, list[str], lis
     """
     pairs = read_pairs(path)
     numbers = {name: words.find(name) for name, _ in pairs}
-    topics = list(dict.fromkeys(topic for _, topic in pairs))
-    kept = sorted({word for word in numbers.values() if word is not None})
+    whole = [(number, topic) for name, topic in pairs if (number := numbers[name]) is not None]
+    kept, topics = sorted({number for number, _ in whole}), list(dict.fromkeys(topic for _, topic in whole))
     membership = np.zeros((len(kept), len(topics)), dtype=bool)
-    for name, topic in pairs:
-        if (word := numbers[name]) is not None:
-            membership[kept.index(word), topics.index(topic)] = True
-    there = np.any(membership, axis=0)
-    without = [topic for topic, has_words in zip(topics, there, strict=True) if not has_words]
-    topics, membership = [topic for topic in topics if topic not in without], membership[:, there]
-    if len(topics) < 2 or membership.sum(axis=0).max(initial=0) < 2:
+    for number, topic in whole:
+        membership[kept.index(number), topics.index(topic)] = True
+    without, most = list(dict.fromkeys(topic for _, topic in pairs if topic not in topics)), membership.sum(axis=0)
+    if len(topics) < 2 or most.max() < 2:
         lost = f" (without {', '.join(without)}, whose words the tokenizer splits)" if without else ""
         remedy = "" if len(words.lengths) > words.tokenizer.size else ", or --several-tokens to measure split words too"
         raise InputError(
             f"{path} has {len(topics)} topic{'' if len(topics) == 1 else 's'} with words that the tokenizer of "
-            f'"{words.tokenizer.name}" keeps whole{lost}, of at most {membership.sum(axis=0).max(initial=0)} such '
-            "words: give two topics or more, one of them with two words or more, so that there are pairs to compare"
-            f"{remedy}."
+            f'"{words.tokenizer.name}" keeps whole{lost}, of at most {most.max(initial=0)} such words: give two topics '
+            f"or more, one of them with two words or more, so that there are pairs to compare{remedy}."
         )
     assignment: Assignment = "one" if (membership.sum(axis=1) == 1).all() else "several"
     labelling = Labelling(
-        membership,
-        tokens=np.array(kept, dtype=np.int32),
-        name=f"own/{assignment}",
-        assignment=assignment,
-        topic_names=tuple(topics),
+        membership, tokens=np.array(kept, dtype=np.int32), assignment=assignment, topic_names=tuple(topics)
     )
     return labelling, sorted(name for name, word in numbers.items() if word is None), without
 
 
 def read_pairs(path: Path) -> list[tuple[str, str]]:
     """Words and topics, line by line."""
-    remedy = "give a CSV file with the columns word and topic"
-    # Spreadsheets begin a file with a byte order mark.
-    text = read_text(path, remedy).removeprefix("\ufeff")
-    try:
-        names, table = next(csv.reader([text.partition("\n")[0]]), []), table_rows_of(text)
-    except csv.Error as error:
-        raise UnreadableError(path, str(error), remedy) from None
-    if not set(COLUMNS) <= set(names):
-        raise InputError(
-            f"{path} has the columns {', '.join(names) or 'none'}: "
-            "give a CSV file with word and topic in its first line."
-        )
-    rows = [((row["word"] or "").strip(), (row["topic"] or "").strip()) for row in table]
-    for number, (word, topic) in enumerate(rows, start=2):
-        if not word or not topic:
-            raise InputError(
-                f"{path}, line {number}, has no {'topic' if word else 'word'}: give both, or remove the line."
-            )
-    return rows
+    rows = read_table(path, _Pair, "give a CSV file with the columns word and topic")
+    return [(row.word.strip(), row.topic.strip()) for row in rows]
+
+
+class _Pair(Struct):
+    word: str
+    topic: str
+
+
+class Topics(Protocol):
+    """Anything that offers words by topic."""
+
+    def words_by_topic(self, words: int) -> Mapping[Any, Sequence[str]]:
+        """So many words of each topic, the likeliest first."""
 
 
 def word_topics(
@@ -488,13 +383,14 @@ def word_topics(
     """The likeliest words of each topic of a topic model that was fitted elsewhere, for ``--word-topics``.
 
     model: one of gensim, tomotopy, BERTopic (its topic −1, of outliers, is left out) or scikit-learn (anything with
-    ``components_``, or a pipeline that ends with it).
+    ``components_``, or a pipeline that ends with it), or anything that offers :class:`Topics`.
     words: how many words of each topic.
     names: the words of a scikit-learn model's columns, or the vectorizer that knows them; not for others.
     out: a CSV file to write, with the columns word and topic, as the probe reads it.
     """
     check_at_least("words", words, 1)
-    topics = {str(topic): likeliest for topic, likeliest in _likeliest_words(model, words, names) if likeliest}
+    found = _words_by_topic(model, words, names)
+    topics = {str(topic): own for topic, likeliest in found.items() if (own := [word for word in likeliest if word])}
     if not topics:
         raise InputError("The model has no topics with words: fit it first.")
     if out is not None:
@@ -503,39 +399,36 @@ def word_topics(
     return topics
 
 
-def _likeliest_words(model: Any, words: int, names: Any) -> Iterator[tuple[Any, list[str]]]:
-    """Topics and their words, by what each library's models offer."""
-    if hasattr(model, "show_topics"):
-        for topic, weighted in model.show_topics(num_topics=-1, num_words=words, formatted=False):
-            yield topic, [word for word, _ in weighted]
-    elif hasattr(model, "get_topic_words"):
-        # Some models of tomotopy have topics that are not used.
-        live = getattr(model, "is_live_topic", lambda topic: True)
-        for topic in filter(live, range(model.k)):
-            yield topic, [word for word, _ in model.get_topic_words(topic, top_n=words)]
-    elif hasattr(model, "steps") and hasattr(model.steps[-1][1], "components_"):
-        yield from _likeliest_words(model.steps[-1][1], words, model[:-1] if names is None else names)
-    elif hasattr(model, "components_"):
-        names = getattr(model, "feature_names_in_", None) if names is None else names
+def _words_by_topic(model: Any, words: int, names: Any) -> Mapping[Any, Sequence[str]]:
+    """:class:`Topics`, by what each library's models offer."""
+    if hasattr(model, "words_by_topic"):
+        offered: Mapping[Any, Sequence[str]] = model.words_by_topic(words)
+        return offered
+    if hasattr(model, "show_topics"):  # gensim
+        shown = model.show_topics(num_topics=-1, num_words=words, formatted=False)
+        return {topic: [word for word, _ in weighted] for topic, weighted in shown}
+    if hasattr(model, "get_topic_words"):  # tomotopy
+        return {topic: [word for word, _ in model.get_topic_words(topic, top_n=words)] for topic in range(model.k)}
+    if hasattr(model, "steps"):  # scikit-learn's pipeline
+        return _words_by_topic(model[-1], words, model[:-1])
+    if hasattr(model, "components_"):  # scikit-learn
         known = names.get_feature_names_out() if hasattr(names, "get_feature_names_out") else names
-        weights = np.asarray(model.components_)
+        weights = np.asarray(model.components_, dtype=np.float64)
         if known is None or len(known) != weights.shape[1]:
             raise InputError(
                 f"The model's topics are over {weights.shape[1]:,} columns, and "
                 f"{'no' if known is None else f'{len(known):,}'} names are given: give its vectorizer, or the words of "
                 "its columns, as names."
             )
-        for topic, row in enumerate(top_words(weights.astype(np.float64), words)):
-            yield topic, [str(known[place]) for place in row if weights[topic, place] > 0]
-    elif callable(getattr(model, "get_topics", None)):
-        for topic, weighted in model.get_topics().items():
-            if topic != OUTLIERS:
-                yield topic, [word for word, _ in weighted[:words] if word]
-    else:
-        raise InputError(
-            f"A {type(model).__name__} is no topic model that is known: give one of gensim, tomotopy, BERTopic or "
-            "scikit-learn, or write a CSV file with the columns word and topic."
-        )
+        likeliest = enumerate(top_words(weights, words))
+        return {topic: [str(known[at]) for at in row if weights[topic, at] > 0] for topic, row in likeliest}
+    if hasattr(model, "get_topics"):  # BERTopic
+        by_topic = model.get_topics().items()
+        return {topic: [word for word, _ in weighted[:words]] for topic, weighted in by_topic if topic != OUTLIERS}
+    raise InputError(
+        f"A {type(model).__name__} is no topic model that is known: give one of gensim, tomotopy, BERTopic or "
+        "scikit-learn, or write a CSV file with the columns word and topic."
+    )
 
 
 def save_topics(fits: Sequence[FittedTopics], folder: Path) -> None:
@@ -547,61 +440,43 @@ def save_topics(fits: Sequence[FittedTopics], folder: Path) -> None:
     write_atomically(folder / "topics.json", struct_text(about))
 
 
-def read_topics(folder: Path) -> list[FittedTopics]:
-    """Read what ``save_topics`` wrote; refused in one sentence if its arrays do not fit each other."""
-    remedy = "give a folder with topics.safetensors and topics.json, as probe writes them"
-    path, fits = folder / "topics.safetensors", []
-    try:
-        described = read_struct(folder / "topics.json", FittedTopicsFile, remedy).fits
-        arrays = read_tensors(path, remedy)
-        for about in described:
-            own = {name: arrays.get(f"seed{about.seed}/{name}") for name in FITTED}
-            whole = {name: each for name, each in own.items() if each is not None and each.dtype == FITTED[name]}
-            if len(whole) < len(FITTED):
-                raise UnreadableError(path, f"it lacks some of the numbers of seed {about.seed}", remedy)
-            words, topics, counts = (each.shape for each in whole.values())
-            if len(topics) != 2 or 0 in topics or not words == counts == topics[1:]:
-                raise UnreadableError(path, f"the arrays of seed {about.seed} have different lengths", remedy)
-            tokens = whole["tokens"]
-            if tokens[0] < 0 or not (tokens[1:] > tokens[:-1]).all():
-                raise UnreadableError(path, f"the words of seed {about.seed} are not in order", remedy)
-            fits.append(FittedTopics(**whole, about=about))
-    except UnreadableError as error:
-        raise InputError(
-            f"{folder} has no fitted topics that can be read ({Path(str(error.path)).name}: {error.reason}): "
-            f"{error.remedy}."
-        ) from None
-    return fits
-
-
 def load_topics(folder: Path, passages: Passages | None, words: Words) -> list[FittedTopics]:
-    """The topics of an earlier probe; refused if its words had other numbers.
+    """The topics that ``save_topics`` wrote; refused if they do not belong to these words.
 
     passages: those to be measured, if they are already known.
     """
-    fits = read_topics(folder)
-    for about in (one.about for one in fits):
-        if about.tokenizer != words.tokenizer.digest:
-            raise InputError(
-                f'The topics in {folder} were fitted with the tokenizer of "{about.tokenizer_name}", which is not '
-                f'that of "{words.tokenizer.name}": fit them anew.'
-            )
-        if about.merged != words.merged:
-            switch = "--merge-words" if not words.merged else "--no-merge-words"
-            raise InputError(f"The topics in {folder} were fitted with {switch}: give it here too, or fit them anew.")
-        if passages is None:
-            continue
-        several = (about.several_tokens, passages.about.several_tokens)
-        if any(several) and (several[0] != several[1] or about.passages != passages.digest):
-            raise InputError(
-                f"The topics in {folder} have words of several tokens, which are numbered by their corpus: give it and "
-                "--several-tokens, or fit them anew."
-                if several[0]
-                else f"The topics in {folder} have no words of several tokens: leave --several-tokens out, or fit anew."
-            )
-    known = len(words.names)
-    if passages is not None and any(one.tokens[-1] >= known for one in fits):
-        raise InputError(f"The topics in {folder} have words beyond the {known:,} that are known here: fit them anew.")
+    fits, about = _read_topics(folder), _read_topics(folder)[0].about
+    why = None
+    if about.tokenizer != words.tokenizer.digest:
+        why = (
+            f'were fitted with the tokenizer of "{about.tokenizer_name}", which is not that of "{words.tokenizer.name}"'
+        )
+    elif about.merged != words.merged:
+        why = f"were fitted with --{'' if about.merged else 'no-'}merge-words: give it here too"
+    elif passages is not None and about.several_tokens != passages.about.several_tokens:
+        why = f"were fitted {'with' if about.several_tokens else 'without'} --several-tokens"
+    elif passages is not None and about.several_tokens and about.passages != passages.digest:
+        why = "have words of several tokens, which are numbered by their corpus: give it"
+    elif passages is not None and any(one.tokens[-1] >= len(words.names) for one in fits):
+        why = f"have words beyond the {len(words.names):,} that are known here"
+    if why:
+        raise InputError(f"The topics in {folder} {why}, or fit them anew.")
+    return fits
+
+
+def _read_topics(folder: Path) -> list[FittedTopics]:
+    """Refused in one sentence if the arrays do not fit each other."""
+    remedy = "give a folder with topics.safetensors and topics.json, as probe writes them"
+    path, fits = folder / "topics.safetensors", []
+    described = read_struct(folder / "topics.json", FittedTopicsFile, remedy).fits
+    arrays = read_tensors(path, remedy)
+    for about in described:
+        tokens, topic_word = (arrays.get(f"seed{about.seed}/{name}", np.zeros(0)) for name in FITTED)
+        kinds = {"tokens": str(tokens.dtype), "topic_word": str(topic_word.dtype)}
+        whole = kinds == FITTED and topic_word.ndim == 2 and len(topic_word) and topic_word.shape[1:] == tokens.shape
+        if not whole or not len(tokens) or tokens[0] < 0 or (np.diff(tokens) <= 0).any():
+            raise UnreadableError(path, f"the arrays of seed {about.seed} do not fit each other", remedy)
+        fits.append(FittedTopics(tokens, topic_word, about))
     return fits
 
 
@@ -624,16 +499,6 @@ def diversity(top: Int[np.ndarray, "topic top"]) -> float:
     return len(np.unique(top)) / top.size
 
 
-def overlap(one: Int[np.ndarray, "topic top"], other: Int[np.ndarray, "topic top"]) -> Float[np.ndarray, "topic topic"]:
-    """The Jaccard index of the top words of each topic of one fit and each of another: shared words over all words."""
-    vocabulary = int(max(one.max(), other.max())) + 1
-    indicator = [np.zeros((len(top), vocabulary), dtype=np.float32) for top in (one, other)]
-    for table, top in zip(indicator, (one, other), strict=True):
-        np.put_along_axis(table, top, 1.0, axis=1)
-    shared = indicator[0] @ indicator[1].T
-    return (shared / (one.shape[1] + other.shape[1] - shared)).astype(np.float64)
-
-
 def stability(fits: Sequence[Int[np.ndarray, "topic top"]]) -> float | None:
     """How alike fits of several seeds are: 1 if all find the same topics; None for a single fit.
 
@@ -642,5 +507,8 @@ def stability(fits: Sequence[Int[np.ndarray, "topic top"]]) -> float | None:
     """
     if len(fits) < 2:
         return None
-    overlaps = [overlap(one, other) for one, other in combinations(fits, 2)]
-    return float(np.mean([each[linear_sum_assignment(each, maximize=True)].mean() for each in overlaps]))
+    words, members = int(np.max(fits)) + 1, []
+    for top in fits:
+        members.append(np.zeros((words, len(top)), dtype=bool))
+        np.put_along_axis(members[-1], top.T, True, axis=0)
+    return float(np.mean([topic_partners(one, other)[1].mean() for one, other in combinations(members, 2)]))

@@ -1,17 +1,17 @@
 """Attention sums over pairs of words equal a loop over every pair of positions."""
 
-from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from support.random_pairs import one_stratum
 from topicscope.probing.packing import packed, unpacked
 from topicscope.probing.statistics.attention import (
     BINS,
-    LOOKED_UP,
     UNIFORM,
     PairAccumulator,
     PermutedLabels,
@@ -19,7 +19,7 @@ from topicscope.probing.statistics.attention import (
     histogram_bin,
     passage_pairs,
 )
-from topicscope.probing.statistics.labelling import DIFFERENT_TOPIC, SAME_TOPIC, SAME_WORD, Classes, Labelling
+from topicscope.probing.statistics.labelling import DIFFERENT_TOPIC, SAME_TOPIC, Labelling, kinds_of
 from topicscope.probing.statistics.matching import DISTANCES, Strata
 
 WORDS, TOPICS, LAYERS, HEADS = 9, 4, 2, 3
@@ -50,44 +50,36 @@ def random_labellings(draw: np.random.Generator) -> tuple[Labelling, ...]:
     return Labelling(one), Labelling(several)
 
 
-def class_by_loop(labelling: Labelling, first: int, second: int) -> int | None:
-    if not labelling.membership[first].any() or not labelling.membership[second].any():
-        return None
-    if first == second:
-        return SAME_WORD
-    shared = any(labelling.membership[first, t] and labelling.membership[second, t] for t in range(TOPICS))
-    return SAME_TOPIC if shared else DIFFERENT_TOPIC
-
-
 def sums_by_loop(
     passages: list[Passage], labelling: Labelling, *, causal: bool, skip: int = 0
-) -> tuple[dict[tuple[int, int, int, int], float], dict[tuple[int, int], int]]:
-    """The obvious loop over passages, layers, heads, queries and keys."""
-    sums: dict[tuple[int, int, int, int], float] = defaultdict(float)
-    counts: dict[tuple[int, int], int] = defaultdict(int)
+) -> tuple[np.ndarray, np.ndarray]:
+    """The obvious loop over passages, queries and keys: by article, kind and bin of distance."""
+    sums, counts = np.zeros((3, 2, 5, LAYERS, HEADS)), np.zeros((3, 2, 5))
+    member = labelling.membership
     for passage in passages:
         length = len(passage.words)
         for query in range(skip, length):
-            for key in range(skip, length):
-                unusable = query == key or (causal and key > query)
-                if unusable or passage.words[query] < 0 or passage.words[key] < 0:
+            for key in range(skip, query if causal else length):
+                one, other = passage.words[query], passage.words[key]
+                if one == other or min(one, other) < 0 or not (member[one].any() and member[other].any()):
                     continue
-                kind = class_by_loop(labelling, passage.words[query], passage.words[key])
-                if kind is None:
-                    continue
-                seen = query + 1 if causal else length
-                counts[passage.article, kind] += 1
-                for layer in range(LAYERS):
-                    for head in range(HEADS):
-                        value = float(passage.attention[layer, head, query, key]) * seen / 100
-                        sums[passage.article, kind, layer, head] += value
+                kind = SAME_TOPIC if (member[one] & member[other]).any() else DIFFERENT_TOPIC
+                at = passage.article, kind, sum(abs(query - key) > end for end in DISTANCES)
+                sums[at] += passage.attention[:, :, query, key].astype(float) * (query + 1 if causal else length) / 100
+                counts[at] += 1
     return sums, counts
 
 
 def accumulated(
-    passages: list[Passage], labellings: tuple[Labelling, ...], *, causal: bool = False, skip: int = 0, **more: Any
+    passages: list[Passage],
+    labellings: tuple[Labelling, ...],
+    strata: Strata | None = None,
+    *,
+    causal: bool = False,
+    skip: int = 0,
+    **more: Any,
 ) -> ShardSums:
-    accumulator = PairAccumulator(labellings, LAYERS, HEADS, **more)
+    accumulator = PairAccumulator(labellings, strata or one_stratum(labellings), LAYERS, HEADS, **more)
     for passage in passages:
         accumulator.add(
             passage_pairs(list(passage.attention), passage.words, causal=causal, skip=skip), passage.article
@@ -96,7 +88,7 @@ def accumulated(
 
 
 @pytest.mark.parametrize("cases", [12, pytest.param(200, marks=pytest.mark.slow)])
-def test_attention_sums_by_class_equal_a_loop_over_queries_and_keys(cases: int) -> None:
+def test_attention_sums_equal_a_loop_over_queries_and_keys(cases: int) -> None:
     for seed in range(cases):
         draw, causal, skip = np.random.default_rng(seed), seed % 2 == 1, seed // 2 % 2
         passages, labellings = random_passages(draw, causal=causal), random_labellings(draw)
@@ -104,12 +96,8 @@ def test_attention_sums_by_class_equal_a_loop_over_queries_and_keys(cases: int) 
         assert shard.article.tolist() == sorted({passage.article for passage in passages})
         for place, labelling in enumerate(labellings):
             sums, counts = sums_by_loop(passages, labelling, causal=causal, skip=skip)
-            expected = np.zeros_like(shard.sums[:, place])
-            for (article, kind, layer, head), value in sums.items():
-                expected[shard.article.tolist().index(article), kind, layer, head] = value
-            np.testing.assert_allclose(shard.sums[:, place], expected, rtol=1e-9, atol=1e-15)
-            numbers = [[counts[article, kind] for kind in range(3)] for article in shard.article.tolist()]
-            assert shard.counts[:, place].tolist() == numbers
+            np.testing.assert_allclose(shard.sums[:, place], sums[shard.article], rtol=1e-9, atol=1e-15)
+            assert (shard.counts[:, place] == counts[shard.article]).all()
 
 
 def test_uniform_attention_is_one_hundredth_in_every_class_whatever_the_lengths() -> None:
@@ -138,13 +126,11 @@ def test_pairs_of_words_hold_the_same_sums_as_the_classes() -> None:
     draw = np.random.default_rng(2)
     passages, labellings = random_passages(draw, count=20), random_labellings(draw)
     shard = accumulated(passages, labellings)
-    for place, labelling in enumerate(labellings):
-        [classes] = Classes((labelling,)).of(shard.pairs.first, shard.pairs.second)
-        for kind in range(3):
-            chosen = classes == kind
-            expected = shard.sums[:, place, kind].mean(axis=(1, 2)).sum()
-            assert shard.pairs.sums[chosen].sum() == pytest.approx(expected, rel=1e-12)
-            assert shard.pairs.counts[chosen].sum() == shard.counts[:, place, kind].sum()
+    for place, kinds in enumerate(kinds_of(labellings, shard.pairs.first, shard.pairs.second)):
+        for kind in (SAME_TOPIC, DIFFERENT_TOPIC):
+            expected = shard.sums[:, place, kind].mean(axis=(-1, -2)).sum()
+            assert shard.pairs.sums[kinds == kind].sum() == pytest.approx(expected, rel=1e-12)
+            assert shard.pairs.counts[kinds == kind].sum() == shard.counts[:, place, kind].sum()
     other = shard.sums[:, 0, SAME_TOPIC].sum()
     assert shard.pairs.sums.sum() != pytest.approx(other, rel=1e-3)
 
@@ -164,17 +150,14 @@ def test_a_permuted_labelling_gives_what_the_permuted_words_give() -> None:
         relabelled = tuple(Labelling(labelling.membership[each]) for each in order)
         expected = accumulated(passages, relabelled)
         found = shard.permuted[place]
-        assert found.sums == pytest.approx(expected.sums[:, :, SAME_TOPIC].sum(axis=0), rel=1e-12)
-        assert found.counts == pytest.approx(expected.counts[:, :, SAME_TOPIC].sum(axis=0))
+        assert found.sums == pytest.approx(expected.sums[:, :, SAME_TOPIC].sum(axis=(0, 2)), rel=1e-12)
+        assert found.counts == pytest.approx(expected.counts[:, :, SAME_TOPIC].sum(axis=(0, 2)))
         # The first permutation moves nothing, and the others do.
         assert found.counts[0] == shard.counts[:, place, SAME_TOPIC].sum()
         assert np.abs(found.sums[1:] - found.sums[0]).max() > 1e-3
 
 
-@pytest.mark.parametrize("table", [True, False])
-def test_words_of_several_topics_are_compared_as_their_topics_are(table: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not table:
-        monkeypatch.setattr("topicscope.probing.statistics.attention.LOOKED_UP", 10)
+def test_words_of_several_topics_are_compared_as_their_topics_are() -> None:
     draw = np.random.default_rng(8)
     # More topics than there are bits to compare them by.
     several = Labelling(draw.random((40, 70)) < 0.05)
@@ -187,14 +170,12 @@ def test_words_of_several_topics_are_compared_as_their_topics_are(table: bool, m
     expected = (several.membership[order.T[first]] & several.membership[order.T[second]]).any(axis=-1)
     assert (found == expected).all()
     assert (found != expected[:, ::-1]).any()
-    # The table's last place fits into 32 bits for as many words as are looked up, and not for all.
-    assert LOOKED_UP**2 - 1 <= np.iinfo(np.int32).max < 46_341**2 - 1
 
 
 def test_histograms_count_every_direction_of_every_pair_in_increasing_bins() -> None:
     draw = np.random.default_rng(5)
     shard = accumulated(random_passages(draw, count=10), random_labellings(draw))
-    assert shard.histograms.sum(axis=-1) == pytest.approx(shard.counts)
+    assert shard.histograms.sum(axis=-1) == pytest.approx(shard.counts.sum(axis=-1))
     values = UNIFORM * np.geomspace(1 / 200, 50, 500)
     bins = histogram_bin(values)
     assert (np.diff(bins) >= 0).all()
@@ -209,19 +190,19 @@ def test_matched_sums_are_by_stratum_and_distance() -> None:
     draw = np.random.default_rng(6)
     passages, labellings = random_passages(draw, count=10), random_labellings(draw)
     stratum = draw.integers(2, size=(WORDS, WORDS))
-    strata = Strata(np.maximum(stratum, stratum.T), 2, np.zeros(WORDS, dtype=np.int64))
-    shard = accumulated(passages, labellings, strata=(strata, strata))
-    expected = np.zeros((3, strata.cells))
+    strata = replace(one_stratum(labellings), pair_bins=np.maximum(stratum, stratum.T), bins=2)
+    shard = accumulated(passages, labellings, strata)
+    expected = np.zeros((2, strata.cells))
     for passage in passages:
-        for query, first in enumerate(passage.words):
-            for key, second in enumerate(passage.words):
-                kind = class_by_loop(labellings[1], first, second) if min(first, second) >= 0 else None
-                if kind is not None and query != key:
-                    near = sum(abs(query - key) > end for end in DISTANCES)
-                    value = passage.attention[:, :, query, key].astype(float).mean() * len(passage.words) / 100
+        for (query, first), (key, second) in product(enumerate(passage.words), repeat=2):
+            if first != second and min(first, second) >= 0:
+                [kind] = kinds_of(labellings[1:], *np.array([[first], [second]]))[0]
+                near = sum(abs(query - key) > end for end in DISTANCES)
+                value = passage.attention[:, :, query, key].astype(float).mean() * len(passage.words) / 100
+                if kind >= 0:
                     expected[kind, strata.pair_bins[first, second] * 5 + near] += value
-    assert shard.matched_sums[:, 1].sum(axis=0) == pytest.approx(expected[SAME_TOPIC:], rel=1e-9)
-    assert shard.matched_counts.sum(axis=(0, 3)) == pytest.approx(shard.counts.sum(axis=0)[:, SAME_TOPIC:])
+    assert shard.cell_sums[:, 1].sum(axis=0) == pytest.approx(expected, rel=1e-9)
+    assert shard.cell_counts.sum(axis=(0, 3)) == pytest.approx(shard.counts.sum(axis=(0, 3)))
     assert np.ptp(expected[DIFFERENT_TOPIC]) > 0.01
 
 
@@ -229,11 +210,11 @@ def test_a_shard_is_the_same_after_a_file_and_may_be_empty(tmp_path: Path) -> No
     draw = np.random.default_rng(7)
     labellings = random_labellings(draw)
     permuted = (PermutedLabels(labellings[0], np.tile(np.arange(WORDS), (3, 1))),)
-    strata = (Strata(np.zeros((WORDS, WORDS), dtype=np.int64), 1, np.zeros(WORDS, dtype=np.int64)),) * 2
+    strata = one_stratum(labellings)
     for passages in (random_passages(draw), []):
-        shard = accumulated(passages, labellings, permuted=permuted, strata=strata)
+        shard = accumulated(passages, labellings, strata, permuted=permuted)
         (tmp_path / "shard").write_bytes(packed(shard))
         restored = unpacked(tmp_path / "shard", ShardSums)
         assert packed(restored) == packed(shard)
         assert restored.sums.shape == shard.sums.shape
-        assert restored.sums.shape[1:] == (2, 3, LAYERS, HEADS)
+        assert restored.sums.shape[1:] == (2, 2, 5, LAYERS, HEADS)

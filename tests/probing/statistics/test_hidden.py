@@ -12,7 +12,7 @@ from torch import Tensor
 
 from support.planted_model import PlantedModel, layer_means, plan_of, planted_labelling, summary_of, totals_of
 from topicscope.probing.settings import MeasureSettings
-from topicscope.probing.statistics.hidden import KINDS, HiddenAccumulator, HiddenSums
+from topicscope.probing.statistics.hidden import HiddenAccumulator, HiddenSums
 from topicscope.probing.statistics.labelling import Labelling
 from topicscope.records import HiddenLayer, LayerComparison
 
@@ -50,56 +50,51 @@ def measured(model: PlantedModel, labels: Labelling = LABELS) -> list[HiddenLaye
     return numbers.hidden or []
 
 
-def of_kind(layers: list[HiddenLayer], kind: str) -> list[LayerComparison]:
-    return [getattr(layer, kind) for layer in layers]
+def compared(layers: list[HiddenLayer]) -> list[LayerComparison]:
+    return [layer.centred_cosine for layer in layers]
 
 
-def by_hand(model: Deep, layer: int, centre: np.ndarray) -> dict[str, list[list[float]]]:
-    """Of each kind, same- and different-topic averages over pairs of places in different passages, and in any."""
+def by_hand(model: Deep, layer: int, centre: np.ndarray) -> list[list[float]]:
+    """Same- and different-topic averages over pairs of places in different passages, and in any."""
     states = np.concatenate([model.hidden([each])[layer][0].numpy().astype(np.float64) for each in PASSAGES])
     words, passage = np.concatenate(PASSAGES), np.repeat(np.arange(len(PASSAGES)), list(map(len, PASSAGES)))
-    averages = {}
-    for kind in KINDS:
-        vectors = states - centre if kind.startswith("centred") else states
-        vectors = vectors / np.sqrt((vectors**2).sum(axis=1, keepdims=True))
-        similar, apart = vectors @ vectors.T, passage[:, None] != passage
-        # Sums over the places of every two words at once.
-        places = (words == np.arange(WORDS)[:, None]).astype(float)
-        sides = []
-        for counted in (apart, np.ones_like(apart)):
-            by_pair = (places @ (similar * counted) @ places.T) / (places @ counted @ places.T)
-            pairs = list(combinations(range(WORDS), 2))
-            same = [by_pair[pair] for pair in pairs if TOPIC[pair[0]] == TOPIC[pair[1]]]
-            different = [by_pair[pair] for pair in pairs if TOPIC[pair[0]] != TOPIC[pair[1]]]
-            sides.append([float(np.mean(same)), float(np.mean(different))])
-        averages[kind] = sides
+    vectors = states - centre
+    vectors = vectors / np.sqrt((vectors**2).sum(axis=1, keepdims=True))
+    similar, apart = vectors @ vectors.T, passage[:, None] != passage
+    # Sums over the places of every two words at once.
+    places = (words == np.arange(WORDS)[:, None]).astype(float)
+    averages = []
+    for counted in (apart, np.ones_like(apart)):
+        by_pair = (places @ (similar * counted) @ places.T) / (places @ counted @ places.T)
+        pairs = list(combinations(range(WORDS), 2))
+        same = [by_pair[pair] for pair in pairs if TOPIC[pair[0]] == TOPIC[pair[1]]]
+        different = [by_pair[pair] for pair in pairs if TOPIC[pair[0]] != TOPIC[pair[1]]]
+        averages.append([float(np.mean(same)), float(np.mean(different))])
     return averages
 
 
 def test_averages_are_those_of_loops_over_pairs_of_places_in_different_passages() -> None:
     model = Deep((0.0, 1.0))
-    layers, centre = measured(model), layer_means(model, PASSAGES[::5])
-    for kind, (across, anywhere) in by_hand(model, 1, centre[1].astype(np.float64)).items():
-        numbers = of_kind(layers, kind)[1]
-        assert [numbers.same, numbers.different] == pytest.approx(across, rel=1e-4, abs=1e-5)
-        # The control: a passage's own context makes its words alike, so that pairs within it count otherwise.
-        assert numbers.different != pytest.approx(anywhere[1], rel=1e-4, abs=1e-5)
+    numbers, centre = compared(measured(model))[1], layer_means(model, PASSAGES[::5])
+    across, anywhere = by_hand(model, 1, centre[1].astype(np.float64))
+    assert [numbers.same, numbers.different] == pytest.approx(across, rel=1e-4, abs=1e-5)
+    # The control: a passage's own context makes its words alike, so that pairs within it count otherwise.
+    assert numbers.different != pytest.approx(anywhere[1], rel=1e-4, abs=1e-5)
 
 
 def test_topics_in_one_layer_are_found_there_and_nowhere_else_and_not_in_an_untrained_model() -> None:
     planted, untrained = measured(Deep((0.0, 0.0, 1.0, 0.0))), measured(Deep((0.0,) * 4, untrained=1))
     shuffled = measured(Deep((0.0, 1.0)), planted_labelling(np.random.default_rng(7).permutation(TOPIC)))
-    for kind in KINDS:
-        found = of_kind(planted, kind)
-        assert [cast(float, each.p_all_layers) < 0.05 for each in found] == [False, False, True, False]
-        # No permutation comes near the planted topics, so p is the smallest that there is.
-        assert found[2].p == found[2].p_all_layers == pytest.approx(1 / (MEASURES.head_permutations + 1))
-        assert cast(float, found[2].difference_low) > 0
-        assert cast(float, found[2].auc_low) > 0.6
-        # The controls: an untrained model, and shuffled topics.
-        assert all(cast(float, each.p_all_layers) > 0.05 for each in of_kind(untrained, kind))
-        assert all(each.auc == pytest.approx(0.5, abs=0.1) for each in of_kind(untrained, kind))
-        assert min(cast(float, each.p) for each in of_kind(shuffled, kind)) > 0.01
+    found = compared(planted)
+    assert [cast(float, each.p_all_layers) < 0.05 for each in found] == [False, False, True, False]
+    # No permutation comes near the planted topics, so p is the smallest that there is.
+    assert found[2].p == found[2].p_all_layers == pytest.approx(1 / (MEASURES.head_permutations + 1))
+    assert cast(float, found[2].difference_low) > 0
+    assert cast(float, found[2].auc_low) > 0.6
+    # The controls: an untrained model, and shuffled topics.
+    assert all(cast(float, each.p_all_layers) > 0.05 for each in compared(untrained))
+    assert all(each.auc == pytest.approx(0.5, abs=0.1) for each in compared(untrained))
+    assert min(cast(float, each.p) for each in compared(shuffled)) > 0.01
     assert [layer.layer for layer in planted] == [0, 1, 2, 3]
 
 

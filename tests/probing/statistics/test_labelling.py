@@ -6,9 +6,8 @@ import pytest
 from topicscope.probing.statistics.labelling import (
     DIFFERENT_TOPIC,
     SAME_TOPIC,
-    SAME_WORD,
-    Classes,
     Labelling,
+    kinds_of,
     over_one_vocabulary,
 )
 
@@ -18,7 +17,7 @@ def labelled(*membership: list[int], assignment: str = "several") -> Labelling:
     return Labelling(rows, tokens=np.arange(len(rows)) * 3, assignment=assignment)  # type: ignore[arg-type]
 
 
-def test_classes_under_many_labellings_are_those_of_loops_over_pairs() -> None:
+def test_kinds_under_many_labellings_are_those_of_loops_over_pairs() -> None:
     draw = np.random.default_rng(1)
     one = Labelling(np.eye(80, dtype=bool)[draw.integers(80, size=30)] & (draw.random(30) < 0.8)[:, None])
     several = Labelling(draw.random((30, 80)) < 0.03)
@@ -27,18 +26,18 @@ def test_classes_under_many_labellings_are_those_of_loops_over_pairs() -> None:
     def by_loop(member: np.ndarray, i: int, j: int) -> int:
         if not (member[i].any() and member[j].any()):
             return -1
-        return SAME_WORD if i == j else SAME_TOPIC if (member[i] & member[j]).any() else DIFFERENT_TOPIC
+        return SAME_TOPIC if (member[i] & member[j]).any() else DIFFERENT_TOPIC
 
     for labellings in ((one, several, one), (one,), (several,)):
         pairs = list(zip(first, second, strict=True))
         expected = [[by_loop(each.membership, *pair) for pair in pairs] for each in labellings]
-        assert Classes(labellings).of(first, second).tolist() == expected
-    assert len(np.unique(expected)) == 4
+        assert kinds_of(labellings, first, second).tolist() == expected
+    assert len(np.unique(expected)) == 3
 
 
 def test_labellings_of_one_vocabulary_keep_their_words_and_leave_the_others_out() -> None:
     one = labelled([0, 1, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0], assignment="one")
-    other = Labelling(np.eye(2, dtype=bool), tokens=np.array([3, 4]), name="other")
+    other = Labelling(np.eye(2, dtype=bool), tokens=np.array([3, 4]))
     found = over_one_vocabulary([one, other])
     more = over_one_vocabulary([one, other], np.array([found[0].tokens[0], 10_000]))
     assert more[0].tokens.tolist() == [*found[0].tokens.tolist(), 10_000]
@@ -46,7 +45,7 @@ def test_labellings_of_one_vocabulary_keep_their_words_and_leave_the_others_out(
     assert not more[1].kept[-1]
     assert [each.tokens.tolist() for each in found] == [[0, 3, 4, 6]] * 2
     assert [each.topic.tolist() for each in found] == [[1, 0, -1, 1], [-1, 0, 1, -1]]
-    assert [(each.words, each.topics, each.name) for each in found] == [(3, 2, ""), (2, 2, "other")]
+    assert [(each.words, each.topics) for each in found] == [(3, 2), (2, 2)]
 
 
 def test_two_topics_under_one_and_tokens_out_of_order_are_refused() -> None:

@@ -1,33 +1,29 @@
 """Strata hold like pairs, matching removes what it matches on and nothing else, and its tests and intervals hold."""
 
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from support.random_pairs import WORDS, check_uniform, random_words, width
-from topicscope.probing.statistics.attention import (
-    AttentionTotals,
-    PairAccumulator,
-    PassagePairs,
-    ShardSums,
-)
-from topicscope.probing.statistics.labelling import DIFFERENT_TOPIC, SAME_TOPIC, Labelling
+from support.random_pairs import WORDS, check_uniform, pairs_of, random_words, width
+from topicscope.probing.statistics.attention import AttentionTotals, PairAccumulator, ShardSums
+from topicscope.probing.statistics.labelling import Labelling
 from topicscope.probing.statistics.matching import (
     Matched,
     PairsInCells,
     Strata,
-    attention_tests,
-    co_occurrence_strata,
+    co_occurrence_bins,
     jackknife_interval,
+    matched_attention,
     matched_averages,
     matched_similarity,
+    permuted_log_ratios,
     quarter_doubling_bins,
-    with_topics,
 )
 from topicscope.probing.statistics.pairs import PairTable, count_pairs
 from topicscope.probing.statistics.permutation import frequency_strata, permutation_p, stratified_orders
-from topicscope.probing.statistics.resampling import contrast, extended
+from topicscope.probing.statistics.resampling import contrast
 from topicscope.records import MatchedComparison
 
 
@@ -36,24 +32,33 @@ def one_level(pair_bins: np.ndarray, bins: int) -> Strata:
     return Strata(pair_bins, bins, np.zeros(len(pair_bins), dtype=np.int64))
 
 
+def strata_of(table: PairTable, frequency: np.ndarray, levels: int) -> Strata:
+    """Those of a labelling that keeps all words."""
+    kept = np.ones(len(frequency), dtype=bool)
+    return Strata(*co_occurrence_bins(table), frequency_strata(frequency, kept, levels), levels)
+
+
+def accumulated(words: np.ndarray, attention: np.ndarray, labelling: Labelling, strata: Strata) -> ShardSums:
+    """Each passage is an article."""
+    adding = PairAccumulator((labelling,), replace(strata, level=strata.level[None]), 1, 1)
+    for article, (passage, directed) in enumerate(zip(words, attention, strict=True)):
+        adding.add(pairs_of(passage, directed), article)
+    return adding.result()
+
+
 def over_words(labelling: Labelling, strata: Strata, values: np.ndarray) -> Matched:
     kept = values[np.ix_(labelling.kept, labelling.kept)]
     return PairsInCells.of_words(labelling, strata).averages(kept[np.triu_indices(len(kept), k=1)])
 
 
-def matched_without_topics(table: PairTable, labelling: Labelling, strata: Strata) -> Matched:
-    pairs = table.without_same_word().among(labelling.kept)
-    return PairsInCells.of_positions(pairs, labelling, strata).averages(pairs.sums)
+def without_topics(table: PairTable, labelling: Labelling, strata: Strata, *, balance: bool = False) -> Matched:
+    """Averages of attention, or of co-occurrence, over all topics and with each of them left out."""
+    pairs = table.among(labelling.kept)
+    return PairsInCells.of_positions(pairs, labelling, strata).averages(pairs.counts**2 / 2 if balance else pairs.sums)
 
 
-def balance_of(table: PairTable, labelling: Labelling, strata: Strata) -> Matched:
-    """How often the words at matched pairs of positions co-occur."""
-    pairs = table.without_same_word().among(labelling.kept)
-    return PairsInCells.of_positions(pairs, labelling, strata).averages(pairs.counts**2 / 2)
-
-
-def of_attention(same: np.ndarray, different: np.ndarray) -> MatchedComparison:
-    return extended(contrast(same, different), MatchedComparison)
+def matched_of(same: np.ndarray, different: np.ndarray, without: Matched, labelling: Labelling) -> MatchedComparison:
+    return matched_attention(same, different, 1.0, [without], [without], [labelling])
 
 
 def test_bins_double_in_four_steps_and_strata_hold_like_pairs() -> None:
@@ -62,10 +67,10 @@ def test_bins_double_in_four_steps_and_strata_hold_like_pairs() -> None:
     draw = np.random.default_rng(3)
     words, offsets = random_words(draw)
     table, frequency = count_pairs(words, offsets, WORDS), draw.random(WORDS)
-    strata = co_occurrence_strata(table).by_frequency(frequency, np.ones(len(frequency), dtype=bool), 3)
+    strata = strata_of(table, frequency, 3)
     matrix = strata.of(*np.indices((WORDS, WORDS)).reshape(2, -1)).reshape(WORDS, WORDS)
     assert (matrix == matrix.T).all()
-    assert matrix.max() < strata.strata == (len(np.unique(quarter_doubling_bins(table.counts / 2))) + 1) * 6
+    assert matrix.max() < strata.cells / 5 == (len(np.unique(quarter_doubling_bins(table.counts / 2))) + 1) * 6
     first, second = np.triu_indices(WORDS)
     assert (strata.of(first, second) == matrix[first, second]).all()
     level = np.argsort(np.argsort(frequency)) * 3 // WORDS
@@ -93,16 +98,11 @@ def topical_passages(draw: np.random.Generator, articles: int) -> tuple[np.ndarr
 
 def matched_ratio(
     words: np.ndarray, attention: np.ndarray, labelling: Labelling, strata: Strata
-) -> tuple[float | None, float | None]:
-    """The interval of the matched ratio, from passages' words and the attention of their pairs of positions."""
-    adding = PairAccumulator((labelling,), 1, 1, strata=(strata,))
-    early, late = np.triu_indices(words.shape[1], k=1)
-    for article, (passage, directed) in enumerate(zip(words, attention, strict=True)):
-        both = directed.sum(axis=0)[:, None, None]
-        adding.add(PassagePairs(passage[early], passage[late], late - early, both, directed), article)
-    replicates = replicates_of(adding.result(), 200)
-    found = contrast(replicates.matched(0).same, replicates.matched(0).different)
-    return found.low, found.high
+) -> tuple[float, float]:
+    """The interval of the matched ratio over articles, from passages' words and the attention of their pairs."""
+    matched = replicates_of(accumulated(words, attention, labelling, strata), 200).matched(0)
+    found = contrast(matched.same, matched.different)
+    return cast(float, found.low), cast(float, found.high)
 
 
 def test_attention_that_follows_co_occurrence_alone_is_no_topic_effect_once_matched() -> None:
@@ -115,12 +115,10 @@ def test_attention_that_follows_co_occurrence_alone_is_no_topic_effect_once_matc
     expected = 0.01 * np.log2(1 + counts[words[:, early], words[:, late]])
     attention = expected[:, None] * draw.exponential(size=(100, 2, len(early)))
     frequency = np.bincount(words.ravel(), minlength=120).astype(np.float64)
-    fine = co_occurrence_strata(table).by_frequency(frequency, np.ones(len(frequency), dtype=bool), 3)
+    fine = strata_of(table, frequency, 3)
     low, high = matched_ratio(words, attention, labelling, fine)
-    assert low is not None
-    assert high is not None
     assert low < 1 < high
-    balance = balance_of(table, labelling, fine)
+    balance = without_topics(table, labelling, fine, balance=True)
     assert abs(balance.same[0] / balance.different[0] - 1) < 0.1
     of_words = over_words(labelling, fine, counts)
     assert abs(of_words.same[0] / of_words.different[0] - 1) < 0.1
@@ -128,16 +126,12 @@ def test_attention_that_follows_co_occurrence_alone_is_no_topic_effect_once_matc
     capped = one_level(
         np.where(counts > 0, np.clip(np.floor(np.log2(np.maximum(counts, 1))) + 2, 0, 6), 0).astype(int), 7
     )
-    low, _ = matched_ratio(words, attention, labelling, capped)
-    assert low is not None
-    assert low > 1
-    coarse = balance_of(table, labelling, capped)
+    assert matched_ratio(words, attention, labelling, capped)[0] > 1
+    coarse = without_topics(table, labelling, capped, balance=True)
     assert coarse.same[0] / coarse.different[0] > 1.2
     # And what topics have beside is not matched away.
     same = labelling.shares(words[:, early].ravel(), words[:, late].ravel()).reshape(100, 1, -1)
-    low, _ = matched_ratio(words, attention * np.where(same, 1.2, 1.0), labelling, fine)
-    assert low is not None
-    assert low > 1.1
+    assert matched_ratio(words, attention * np.where(same, 1.2, 1.0), labelling, fine)[0] > 1.1
 
 
 def test_matching_removes_what_it_matches_on_and_keeps_what_it_does_not() -> None:
@@ -166,7 +160,7 @@ def test_cells_without_a_match_are_left_out_and_said_so() -> None:
 
 def matched_over(labelling: Labelling, strata: Strata, products: np.ndarray) -> Any:
     found = over_words(labelling, strata, products)
-    return matched_similarity([found], [labelling], [found])
+    return matched_similarity([found], [found], [labelling])
 
 
 def test_matched_similarity_equals_a_loop_over_pairs() -> None:
@@ -226,7 +220,7 @@ def test_matched_similarity_averages_lda_seeds_and_leaves_out_a_topic_with_its_p
 
     def seeds_of(*labellings: Labelling) -> Any:
         averages = [found[each] for each in labellings]
-        return matched_similarity(averages, labellings, averages)
+        return matched_similarity(averages, averages, labellings)
 
     alone = matched_over(first, strata, products)
     again = seeds_of(first, same)
@@ -271,8 +265,8 @@ class World:
         self.words = np.stack([draw.choice(WORLD_WORDS, LENGTH, p=each / each.sum()) for each in likely])
         frequency = np.bincount(self.words.ravel(), minlength=WORLD_WORDS).astype(np.float64)
         counted = count_pairs(self.words.ravel(), np.arange(0, self.words.size + 1, LENGTH), WORLD_WORDS)
-        self.strata = co_occurrence_strata(counted).by_frequency(frequency, np.ones(WORLD_WORDS, dtype=bool), 2)
-        self.stratum = frequency_strata(frequency, 4)
+        self.strata = strata_of(counted, frequency, 2)
+        self.stratum = frequency_strata(frequency, np.ones(WORLD_WORDS, dtype=bool), 4)
         together = np.zeros((WORLD_WORDS, WORLD_WORDS))
         together[counted.first, counted.second] = together[counted.second, counted.first] = counted.counts
         bias = draw.gamma(3, size=WORLD_WORDS)
@@ -287,12 +281,7 @@ class World:
         return Labelling((self.topic if topic is None else topic)[:, None] == np.arange(self.topics))
 
     def shard(self, labelling: Labelling) -> ShardSums:
-        adding = PairAccumulator((labelling,), 1, 1, strata=(self.strata,))
-        early, late = np.triu_indices(LENGTH, k=1)
-        for article, (words, directed) in enumerate(zip(self.words, self.attention, strict=True)):
-            both = directed.sum(axis=0)[:, None, None]
-            adding.add(PassagePairs(words[early], words[late], late - early, both, directed), article)
-        return adding.result()
+        return accumulated(self.words, self.attention, labelling, self.strata)
 
     def shuffled(self, draw: np.random.Generator) -> Labelling:
         """Topics exchanged among words of like frequency: nothing is there."""
@@ -314,26 +303,24 @@ def test_permuted_matched_ratios_are_those_of_passages_with_relabelled_words(sev
     labelling = Labelling(member)
     pairs = world.shard(labelling).pairs
     permutations = 12
-    found = attention_tests(
+    every, matched = permuted_log_ratios(
         pairs, labelling, world.stratum, world.strata, permutations, generator=np.random.default_rng(1)
     )
     [orders] = stratified_orders(labelling, world.stratum, permutations, generator=np.random.default_rng(1))
-    expected, every = [], []
-    for order in [*orders, np.arange(WORLD_WORDS)]:
+    expected = []
+    for order in [np.arange(WORLD_WORDS), *orders]:
         totals = replicates_of(world.shard(Labelling(member[np.argsort(order)])))
-        matched, averages = totals.matched(0), totals.averages(0)[0, :, 0, 0]
-        expected.append(np.log(matched.same[0] / matched.different[0]))
-        every.append(np.log(averages[SAME_TOPIC] / averages[DIFFERENT_TOPIC]))
-    assert found.matched == permutation_p(expected[-1], np.array(expected[:-1]))
-    assert [*found.every.permuted, found.every.observed] == pytest.approx(every, rel=1e-9)
-    assert found.every.p == permutation_p(every[-1], np.array(every[:-1]))
+        cells, averages = totals.matched(0), totals.averages(0)[0, :, 0, 0]
+        expected.append(np.log([averages[0] / averages[1], cells.same[0] / cells.different[0]]))
+    assert [*zip(every, matched, strict=True)] == pytest.approx(np.array(expected), rel=1e-9)
     # The control: with all pairs in one stratum p is another.
     coarse = one_level(np.zeros_like(world.strata.pair_bins), 1)
-    ps = [
-        attention_tests(pairs, labelling, world.stratum, each, 999, generator=np.random.default_rng(2)).matched
-        for each in (coarse, world.strata)
-    ]
-    assert ps[0] != ps[1]
+    assert matched_p(pairs, labelling, world, coarse) != matched_p(pairs, labelling, world, world.strata)
+
+
+def matched_p(pairs: PairTable, labelling: Labelling, world: World, strata: Strata) -> float:
+    draw = np.random.default_rng(2)
+    return permutation_p(permuted_log_ratios(pairs, labelling, world.stratum, strata, 999, generator=draw)[1], size=1.0)
 
 
 def shuffled_p_values(trials: int, permutations: int, seed: int) -> np.ndarray:
@@ -341,9 +328,12 @@ def shuffled_p_values(trials: int, permutations: int, seed: int) -> np.ndarray:
     pairs = world.shard(world.labelling()).pairs
     return np.array(
         [
-            attention_tests(
-                pairs, world.shuffled(draw), world.stratum, world.strata, permutations, generator=draw
-            ).matched
+            permutation_p(
+                permuted_log_ratios(
+                    pairs, world.shuffled(draw), world.stratum, world.strata, permutations, generator=draw
+                )[1],
+                size=1.0,
+            )
             for _ in range(trials)
         ]
     )
@@ -367,9 +357,10 @@ def test_an_interval_with_topics_left_out_holds_where_one_over_articles_does_not
         labelling = world.labelling()
         shard = world.shard(labelling)
         matched = replicates_of(shard, 200).matched(0)
-        alone = of_attention(matched.same, matched.different)
-        without = matched_without_topics(shard.pairs, labelling, world.strata)
-        found = with_topics(alone, matched.same, matched.different, [without], [labelling])
+        alone = contrast(matched.same, matched.different)
+        found = matched_of(
+            matched.same, matched.different, without_topics(shard.pairs, labelling, world.strata), labelling
+        )
         assert None not in (alone.low, alone.high, found.low, found.high)
         missed += not cast(float, found.low) < 1 < cast(float, found.high)
         missed_over_articles += not cast(float, alone.low) < 1 < cast(float, alone.high)
@@ -382,7 +373,7 @@ def test_leaving_a_topic_out_is_what_passages_without_its_words_give() -> None:
     world = World(3, articles=20)
     labelling = world.labelling()
     shard = world.shard(labelling)
-    found = matched_without_topics(shard.pairs, labelling, world.strata)
+    found = without_topics(shard.pairs, labelling, world.strata)
     for place, topic in enumerate([None, *range(TOPICS)]):
         member = labelling.membership & (world.topic != topic)[:, None]
         expected = replicates_of(world.shard(Labelling(member))).matched(0)
@@ -397,9 +388,11 @@ def test_the_interval_adds_the_variances_of_replicates_and_of_topics() -> None:
     labelling = world.labelling()
     shard = world.shard(labelling)
     matched = replicates_of(shard, 100).matched(0)
-    without = matched_without_topics(shard.pairs, labelling, world.strata)
-    alone = of_attention(matched.same, matched.different)
-    found = with_topics(alone, matched.same, matched.different, [without], [labelling])
+    without = without_topics(shard.pairs, labelling, world.strata)
+    alone, found = (
+        contrast(matched.same, matched.different),
+        matched_of(matched.same, matched.different, without, labelling),
+    )
     left = np.log(without.same / without.different)[1:]
     jackknife = (TOPICS - 1) / TOPICS * ((left - left.mean()) ** 2).sum()
     error = np.sqrt(np.log(matched.same / matched.different)[1:].var(ddof=1) + jackknife)
@@ -411,8 +404,8 @@ def test_the_interval_adds_the_variances_of_replicates_and_of_topics() -> None:
     # The controls: neither source alone is as wide; and a topic that cannot be left out leaves no interval.
     assert cast(float, found.low) < cast(float, alone.low)
     one = Labelling(np.arange(WORLD_WORDS)[:, None] % 7 == np.zeros(1))
-    whole = matched_without_topics(shard.pairs, one, world.strata)
-    nothing = with_topics(alone, matched.same, matched.different, [whole], [one])
+    whole = without_topics(shard.pairs, one, world.strata)
+    nothing = matched_of(matched.same, matched.different, whole, one)
     assert (nothing.low, nothing.difference_low) == (None, None)
 
 
@@ -420,8 +413,8 @@ def test_topics_that_attention_has_beside_co_occurrence_are_found_and_shuffled_o
     draw, world = np.random.default_rng(7), World(7, effect=0.6)
     pairs = world.shard(world.labelling()).pairs
     planted, *shuffled = (
-        attention_tests(pairs, labelling, world.stratum, world.strata, 199, generator=draw).matched
-        for labelling in (world.labelling(), *(world.shuffled(draw) for _ in range(5)))
+        permutation_p(permuted_log_ratios(pairs, each, world.stratum, world.strata, 199, generator=draw)[1], size=1.0)
+        for each in (world.labelling(), *(world.shuffled(draw) for _ in range(5)))
     )
     assert planted < 0.05
     # One shuffle in twenty is below 0.05, three of five are once in nine hundred times.
@@ -439,12 +432,12 @@ def test_replicates_without_pairs_are_left_out_up_to_half_of_them() -> None:
     without = Matched(left[0], left[1], np.ones(1 + LEFT_OUT))
 
     def ends(one: np.ndarray, other: np.ndarray) -> list[float | None]:
-        found = with_topics(of_attention(one, other), one, other, [without], [LABELLING])
+        found = matched_of(one, other, without, LABELLING)
         return [found.low, found.high, found.difference_low, found.difference_high]
 
     for gone in (1, REPLICATES // 2, REPLICATES // 2 + 1):
         gaps = np.append(same[:-gone], np.full(gone, np.nan))
-        assert of_attention(gaps, different).replicates_left_out == gone
+        assert contrast(gaps, different).replicates_left_out == gone
         fewer = ends(same[: REPLICATES + 1 - gone], different[: REPLICATES + 1 - gone])
         assert ends(gaps, different) == (fewer if gone <= REPLICATES // 2 else [None] * 4)
     # The control: with all of them the interval is another.

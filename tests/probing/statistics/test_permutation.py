@@ -5,15 +5,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from support.random_pairs import check_uniform
+from support.random_pairs import check_uniform, one_stratum
 from topicscope.probing.statistics import permutation
-from topicscope.probing.statistics.attention import (
-    PairAccumulator,
-    ShardSums,
-    passage_pairs,
-)
+from topicscope.probing.statistics.attention import PairAccumulator, ShardSums, passage_pairs
 from topicscope.probing.statistics.labelling import Labelling
-from topicscope.probing.statistics.matching import Strata, attention_tests
+from topicscope.probing.statistics.matching import permuted_log_ratios
 from topicscope.probing.statistics.pairs import PairTable
 from topicscope.probing.statistics.permutation import (
     frequency_strata,
@@ -38,7 +34,7 @@ def orders_of(
 def test_permutations_stay_within_frequency_strata_and_leave_other_words_alone() -> None:
     draw = np.random.default_rng(0)
     frequency = draw.zipf(1.5, size=50).astype(np.float64)
-    stratum = frequency_strata(frequency, 5)
+    stratum = frequency_strata(frequency, np.ones(50, dtype=bool), 5)
     assert np.bincount(stratum).tolist() == [10] * 5
     assert all(frequency[stratum == low].max() <= frequency[stratum == low + 1].min() for low in range(4))
     labels = draw.integers(0, 4, size=50)
@@ -91,14 +87,15 @@ def test_words_of_which_no_two_share_a_topic_have_nothing_to_sum() -> None:
 
 def test_p_counts_the_observed_among_the_permutations() -> None:
     permuted = np.arange(-49.5, 50)
-    assert permutation_p(1000.0, permuted) == pytest.approx(1 / 101)
-    assert permutation_p(-1000.0, permuted) == pytest.approx(1 / 101)
-    assert permutation_p(0.1, permuted) == 1.0
-    assert np.isnan(permutation_p(np.nan, permuted))
+    found = [permutation_p(np.append(observed, permuted)) for observed in (1000.0, -1000.0, 0.1, np.nan)]
+    assert found == pytest.approx([1 / 101, 1 / 101, 1.0, np.nan], nan_ok=True)
 
 
 def test_few_words_have_few_strata_so_that_there_is_something_to_permute() -> None:
-    strata = {words: np.bincount(frequency_strata(np.arange(words, dtype=np.float64))) for words in (1, 9, 25, 99, 400)}
+    strata = {
+        words: np.bincount(frequency_strata(np.arange(words, dtype=np.float64), np.ones(words, dtype=bool)))
+        for words in (1, 9, 25, 99, 400)
+    }
     assert {words: len(each) for words, each in strata.items()} == {1: 1, 9: 1, 25: 2, 99: 9, 400: 10}
     assert all(each.min() >= min(words, 10) for words, each in strata.items())
 
@@ -107,14 +104,14 @@ def test_what_differs_by_rounding_alone_is_equal() -> None:
     draw = np.random.default_rng(5)
     noise = 1e-15 * draw.normal(size=500)
     # As of a sum of 1, and of a log-ratio of 0.
-    assert permutation_p(1.0 + 5e-15, 1.0 + noise) == 1.0
-    assert permutation_p(5e-15, noise, size=1.0) == 1.0
-    heads = maximum_p(np.array([[5e-15, 3.0]]), np.stack([noise, draw.normal(size=500)], axis=1)[:, None])
-    assert heads[0, 0] == 1.0
+    assert permutation_p(1.0 + np.append(5e-15, noise)) == 1.0
+    assert permutation_p(np.append(5e-15, noise), size=1.0) == 1.0
+    heads = maximum_p(np.stack([np.append(5e-15, noise), np.append(3.0, draw.normal(size=500))], axis=1))
+    assert heads[0] == 1.0
     # The controls: what is more than rounding, in numbers as small, counts.
-    assert permutation_p(5e-15, noise) < 0.01
-    assert heads[0, 1] < 0.01
-    assert permutation_p(1.0 + 5e-6, 1.0 + 1e9 * noise) < 0.01
+    assert permutation_p(np.append(5e-15, noise)) < 0.01
+    assert heads[1] < 0.01
+    assert permutation_p(1.0 + np.append(5e-6, 1e9 * noise)) < 0.01
 
 
 def test_the_largest_of_many_heads_is_no_more_often_significant_than_one() -> None:
@@ -123,16 +120,15 @@ def test_the_largest_of_many_heads_is_no_more_often_significant_than_one() -> No
     scale = np.geomspace(0.01, 100, 24).reshape(4, 6)
     for _ in range(trials):
         every = scale * draw.normal(size=(100, 4, 6))
-        p = maximum_p(every[-1], every[:-1])
-        wrong += bool((p < 0.05).any())
-        naive += any(permutation_p(every[-1, i, j], every[:-1, i, j]) < 0.05 for i in range(4) for j in range(6))
+        wrong += bool((maximum_p(every) < 0.05).any())
+        naive += any(permutation_p(values) < 0.05 for values in every.reshape(100, -1).T)
     error = np.sqrt(0.05 * 0.95 / trials)
     assert wrong / trials < 0.05 + 5 * error
     # The control: uncorrected, most models have such a head.
     assert naive / trials > 0.5
     # And a head that stands out is found, whatever its scale.
-    every[-1, 0, 0] = 0.01 * 9
-    assert maximum_p(every[-1], every[:-1])[0, 0] == pytest.approx(0.01)
+    every[0, 0, 0] = 0.01 * 9
+    assert maximum_p(every)[0, 0] == pytest.approx(0.01)
 
 
 WORDS, TOPICS = 60, 6
@@ -142,17 +138,15 @@ HALVES = np.repeat([0, 1], WORDS // 2)
 
 def test_a_permutation_without_a_number_takes_no_heads_p_away() -> None:
     draw = np.random.default_rng(1)
-    observed, permuted = draw.normal(size=(2, 2)), draw.normal(size=(50, 2, 2))
-    broken = permuted.copy()
+    values = draw.normal(size=(51, 2, 2))
+    broken = values.copy()
     broken[7, 0, 1], broken[9, 1, 1] = np.nan, -np.inf
-    assert (maximum_p(observed, broken) == maximum_p(observed, np.delete(permuted, [7, 9], axis=0))).all()
+    assert (maximum_p(broken) == maximum_p(np.delete(values, [7, 9], axis=0))).all()
     # A head that has no number itself has no p, and costs the others no permutation.
-    observed[1, 1] = np.nan
-    permuted[:, 1, 1] = np.nan
-    found = maximum_p(observed, permuted)
-    three = maximum_p(observed.reshape(1, 4)[:, :3], permuted.reshape(50, 1, 4)[:, :, :3])
-    assert np.isnan(found[1, 1])
-    assert (found.ravel()[:3] == three[0]).all()
+    values[:, 1, 1] = np.nan
+    found = maximum_p(values).ravel()
+    assert np.isnan(found[3])
+    assert (found[:3] == maximum_p(values.reshape(51, 4)[:, :3])).all()
 
 
 def random_vectors(draw: np.random.Generator) -> np.ndarray:
@@ -175,8 +169,10 @@ def model_test(
     pairs: PairTable, labelling: Labelling, stratum: np.ndarray, permutations: int, draw: np.random.Generator
 ) -> float:
     """p of the test of all pairs, whose result does not depend on what pairs are matched on."""
-    strata = Strata(np.zeros((WORDS, WORDS), dtype=np.uint8), 1, np.zeros(WORDS, dtype=np.int64))
-    return attention_tests(pairs, labelling, stratum, strata, permutations, generator=draw).every.p
+    strata = one_stratum([labelling]).under(0)
+    return permutation_p(
+        permuted_log_ratios(pairs, labelling, stratum, strata, permutations, generator=draw)[0], size=1.0
+    )
 
 
 def shuffled_attention_p_values(trials: int, permutations: int, seed: int) -> np.ndarray:
@@ -196,7 +192,8 @@ def test_shuffled_labels_give_uniform_p(p_values: Callable[..., np.ndarray], tri
 
 def attention_shard(draw: np.random.Generator, labels: np.ndarray) -> ShardSums:
     """Attention whose words have biases of their own."""
-    accumulator, bias = PairAccumulator((topics_of(labels),), 1, 3), draw.gamma(3, size=WORDS)
+    labellings, bias = (topics_of(labels),), draw.gamma(3, size=WORDS)
+    accumulator = PairAccumulator(labellings, one_stratum(labellings), 1, 3)
     for article in range(12):
         words = draw.integers(WORDS, size=40)
         scores = np.tile(bias[words], (1, 3, 40, 1)) * draw.gamma(5, size=(1, 3, 40, 40))

@@ -7,6 +7,7 @@ seeds), so that one pass over a corpus serves all of them. A word without a topi
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt64
@@ -15,25 +16,20 @@ from scipy.optimize import linear_sum_assignment
 
 from topicscope.probing.settings import Assignment
 
-# Classes of pairs, in the order of every axis named ``class``.
-CLASSES = ("same_word", "same_topic", "different_topic")
-SAME_WORD, SAME_TOPIC, DIFFERENT_TOPIC = range(3)
+# Kinds of pairs of different words, in the order of every axis named ``kind``.
+SAME_TOPIC, DIFFERENT_TOPIC = range(2)
+
+Pairs = tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]]
 
 
 @dataclass(frozen=True, eq=False)
 class Labelling:
-    """Topics of the words of a vocabulary, none for some of them.
-
-    Two words are of the same topic if they share one; a word with itself is "same word", never "same topic".
-    """
+    """Topics of the words of a vocabulary, none for some of them. Two words are of the same topic if they share one."""
 
     membership: Bool[np.ndarray, "word topic"]
     _: KW_ONLY
     tokens: Int[np.ndarray, " word"] = None  # type: ignore[assignment]
     """The number of each word (``text.words``), distinct and ascending; by default its place."""
-
-    name: str = ""
-    """A name for people and for rows of results: ``0.0005/one/seed0``."""
 
     fraction: float | None = None
     """Ambiguity threshold: words per topic as a fraction of LDA's vocabulary; None for a user's own topics."""
@@ -52,6 +48,12 @@ class Labelling:
             object.__setattr__(self, "tokens", np.arange(len(self.membership)))
         assert (np.diff(self.tokens) > 0).all(), "tokens must be distinct and ascending"
         assert self.single or self.assignment == "several", "a word has two topics"
+
+    @property
+    def name(self) -> str:
+        """For people and for names of files: ``0.0005/one/seed0``."""
+        own = self.fraction is None
+        return f"own/{self.assignment}" if own else f"{self.fraction:g}/{self.assignment}/seed{self.seed}"
 
     @property
     def words(self) -> int:
@@ -79,20 +81,20 @@ class Labelling:
         return np.where(self.kept, self.membership.argmax(axis=1), -1)
 
     @cached_property
-    def bits(self) -> UInt64[np.ndarray, "word block"]:
+    def _bits(self) -> UInt64[np.ndarray, "word block"]:
         """Topics as bits, so that two words are compared in a few operations."""
         padded = np.zeros((len(self.membership), -(-self.membership.shape[1] // 64) * 64), dtype=bool)
         padded[:, : self.membership.shape[1]] = self.membership
         return np.packbits(padded, axis=1).view(np.uint64)
 
-    def shares(self, first: Int[np.ndarray, "*pairs"], second: Int[np.ndarray, "*pairs"]) -> Bool[np.ndarray, "*pairs"]:
+    def shares(self, first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"]) -> Bool[np.ndarray, " pair"]:
         """Whether the two words have a topic in common."""
         if self.single:
             return (self.topic[first] == self.topic[second]) & (self.topic[first] >= 0)
-        return (self.bits[first] & self.bits[second]).any(axis=-1)
+        return (self._bits[first] & self._bits[second]).any(axis=-1)
 
     @cached_property
-    def same_topic_pairs(self) -> tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]]:
+    def same_topic_pairs(self) -> Pairs:
         """All pairs of different words that share a topic, each once, the smaller word first."""
         member = sparse.csr_array(self.membership.astype(np.int32))
         shared = sparse.coo_array(sparse.triu(member @ member.T, k=1))
@@ -100,23 +102,7 @@ class Labelling:
         return shared.row[order].astype(np.int64), shared.col[order].astype(np.int64)
 
     @cached_property
-    def pairs_by_topic(
-        self,
-    ) -> tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]]:
-        """Topic, smaller and larger word of all pairs of one topic's words, topic after topic.
-
-        Words that share several topics are there with each of them.
-        """
-        topic, word = np.nonzero(self.membership.T)
-        ends = np.searchsorted(topic, topic, side="right")
-        # Each word with all later ones of its topic.
-        follow = ends - np.arange(len(word)) - 1
-        first = np.repeat(np.arange(len(word)), follow)
-        second = np.arange(len(first)) - np.repeat(np.cumsum(follow) - follow, follow) + first + 1
-        return topic[first], word[first], word[second]
-
-    @cached_property
-    def different_topic_pairs(self) -> tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]]:
+    def different_topic_pairs(self) -> Pairs:
         """All pairs of different kept words that share no topic, each once, the smaller word first."""
         outside = np.triu(np.logical_and.outer(self.kept, self.kept), k=1)
         outside[self.same_topic_pairs] = False
@@ -130,38 +116,30 @@ class Labelling:
         return Labelling(self.membership[self.kept])
 
 
-class Classes:
-    """Classes of pairs under many labellings of one vocabulary at once."""
-
-    def __init__(self, labellings: Sequence[Labelling]) -> None:
-        self._single = np.array([each.single for each in labellings])
-        self._kept = np.stack([each.kept for each in labellings])
-        self._topic = np.stack([each.topic for each in labellings])[self._single]
-        # Blocks of bits come first: words are compared along long axes.
-        several = [each.bits.T for each in labellings if not each.single]
-        self._bits = np.stack(several or [labellings[0].bits.T[:, :0]], axis=1)
-
-    def of(
-        self, first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"]
-    ) -> Int[np.ndarray, "labelling pair"]:
-        """The class of each pair under each labelling, −1 if it leaves out one of the words."""
-        shares = np.empty((len(self._single), len(first)), dtype=bool)
-        shares[self._single] = self._topic[:, first] == self._topic[:, second]
-        if not self._single.all():
-            shares[~self._single] = (self._bits[:, :, first] & self._bits[:, :, second]).any(axis=0)
-        classes = np.where(first == second, SAME_WORD, np.where(shares, SAME_TOPIC, DIFFERENT_TOPIC))
-        return np.where(self._kept[:, first] & self._kept[:, second], classes, -1)
+def kinds_of(
+    labellings: Sequence[Labelling], first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"]
+) -> Int[np.ndarray, "labelling pair"]:
+    """The kind of each pair of different words under each labelling, −1 if it leaves out one of them."""
+    return np.stack(
+        [
+            np.where(
+                each.kept[first] & each.kept[second],
+                np.where(each.shares(first, second), SAME_TOPIC, DIFFERENT_TOPIC),
+                -1,
+            )
+            for each in labellings
+        ]
+    )
 
 
 def over_one_vocabulary(
-    labellings: Sequence[Labelling], beside: Int[np.ndarray, " word"] | None = None
+    labellings: Sequence[Labelling], beside: Sequence[int] | Int[np.ndarray, " word"] = ()
 ) -> tuple[Labelling, ...]:
     """The labellings over one vocabulary, that of all their words, ascending; words new to one have no topic in it.
 
     beside: tokens of further words, which have no topic in any.
     """
-    more = [] if beside is None else [beside]
-    tokens = np.unique(np.concatenate([*(each.tokens for each in labellings), *more])).astype(np.int64)
+    tokens = np.unique(np.concatenate([*(each.tokens for each in labellings), beside])).astype(np.int64)
     widened = []
     for labelling in labellings:
         membership = np.zeros((len(tokens), labelling.membership.shape[1]), dtype=bool)
@@ -170,8 +148,7 @@ def over_one_vocabulary(
     return tuple(widened)
 
 
-@dataclass(frozen=True, eq=False)
-class TopicWeights:
+class TopicWeights(NamedTuple):
     """Bootstrap weights of topics and words: a replicate draws topics, and words within each (Poisson(1) both).
 
     A pair of one topic counts m_t n_i n_j times, a pair of two topics m_t n_i · m_u n_j times; a word with itself
@@ -198,29 +175,31 @@ class TopicDraws:
 
     @classmethod
     def draw(cls, first: Labelling, replicates: int, *, generator: np.random.Generator) -> "TopicDraws":
-        """Draws for the topics of the first labelling and all words of the vocabulary."""
+        """Draws for the topics of the first labelling and all words of the vocabulary, after the sample itself."""
         words, topics = first.membership.shape
         drawn = [generator.poisson(1.0, (replicates, size)).astype(np.float64) for size in (topics, words)]
-        return cls(first, *drawn)
+        return cls(first, *(np.concatenate([np.ones((1, each.shape[1])), each]) for each in drawn))
 
     def weights(self, labelling: Labelling) -> TopicWeights:
         """Weights of the kept words of the first labelling, or of another over the same vocabulary."""
         member = labelling.membership[labelling.kept].astype(np.float64)
-        own = self.topics if labelling is self.first else self.topics[:, topic_partners(self.first, labelling)]
-        topics = own @ (member / member.sum(axis=1, keepdims=True)).T
+        topics = self.topics[:, topic_partners(self.first.membership, labelling.membership)[0]]
+        topics = topics @ (member / member.sum(axis=1, keepdims=True)).T
         words = self.words[:, labelling.kept]
-        one = np.ones((1, len(member)))
-        return TopicWeights(np.concatenate([one, words * np.sqrt(topics)]), np.concatenate([one, words * topics]))
+        return TopicWeights(words * np.sqrt(topics), words * topics)
 
 
-def topic_partners(first: Labelling, other: Labelling) -> Int[np.ndarray, " topic"]:
-    """For each topic of ``other``, its partner in ``first``: one to one, with the most words shared.
+def topic_partners(
+    first: Bool[np.ndarray, "word topic"], other: Bool[np.ndarray, "word topic"]
+) -> tuple[Int[np.ndarray, " topic"], Float[np.ndarray, " topic"]]:
+    """For each topic of ``other``, its partner in ``first``, one to one, and the two topics' overlap.
 
     Overlap is the Jaccard index of two topics' words, and its sum over all topics is the largest possible.
     """
-    one, two = first.membership.astype(np.float64), other.membership.astype(np.float64)
+    one, two = first.astype(np.float64), other.astype(np.float64)
     assert one.shape == two.shape, "labellings of one vocabulary and number of topics"
     shared = two.T @ one
     every = two.sum(axis=0)[:, None] + one.sum(axis=0) - shared
     overlap = np.divide(shared, every, out=np.zeros_like(shared), where=every > 0)
-    return linear_sum_assignment(overlap, maximize=True)[1].astype(np.int64)
+    topics, partners = linear_sum_assignment(overlap, maximize=True)
+    return partners.astype(np.int64), overlap[topics, partners]

@@ -10,23 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
-from jaxtyping import Bool, Float, Int, Int32, Integer
+from jaxtyping import Float, Int, Int32, Integer
+from msgspec import structs
 from scipy import sparse, special
 
 from topicscope.measure.uncertainty import CONFIDENCE
-from topicscope.probing.statistics.labelling import Labelling, topic_partners
+from topicscope.probing.statistics.labelling import Labelling, Pairs, topic_partners
 from topicscope.probing.statistics.pairs import PairTable
-from topicscope.probing.statistics.permutation import (
-    Block,
-    Tested,
-    blocks,
-    exchanged_places,
-    log_ratio,
-    permutation_p,
-)
-from topicscope.probing.statistics.resampling import LEAST_WITH_PAIRS, finite
+from topicscope.probing.statistics.permutation import Block, blocks, exchanged_places, log_ratio
+from topicscope.probing.statistics.resampling import LEAST_WITH_PAIRS, contrast, extended, finite
 from topicscope.records import MatchedComparison, Sides
 
 # Upper ends of distance bins, in tokens.
@@ -35,7 +28,7 @@ DISTANCES = (2, 5, 12, 30)
 
 @dataclass(frozen=True, eq=False)
 class Strata:
-    """Which pairs of words are alike in co-occurrence and in frequency."""
+    """Which pairs of words are alike in co-occurrence and in frequency, under one labelling or several."""
 
     pair_bins: Integer[np.ndarray, "word word"]
     """The bin of each pair's co-occurrence."""
@@ -43,62 +36,43 @@ class Strata:
     bins: int
     """How many there are."""
 
-    level: Int[np.ndarray, " word"]
-    """Each word's level of frequency, 0 to levels − 1."""
+    level: Int[np.ndarray, "*labelling word"]
+    """Each word's level of frequency, 0 to levels − 1; −1 for a word that the labelling leaves out."""
 
     levels: int = 1
 
     @property
-    def strata(self) -> int:
-        """Number of strata: bins × pairs of levels."""
-        return self.bins * self._level_pairs
-
-    @property
     def cells(self) -> int:
-        """Number of cells: strata × bins of distance."""
-        return self.strata * (len(DISTANCES) + 1)
+        """Number of cells: bins × pairs of levels × bins of distance."""
+        return self.bins * self._level_pairs * (len(DISTANCES) + 1)
 
     @property
     def _level_pairs(self) -> int:
         return self.levels * (self.levels + 1) // 2
 
-    def by_frequency(
-        self, frequency: Float[np.ndarray, " word"], kept: Bool[np.ndarray, " word"], levels: int
-    ) -> "Strata":
-        """The same with levels of frequency that have equally many of the kept words each."""
-        level = np.zeros(len(frequency), dtype=np.int64)
-        rank = np.argsort(np.argsort(frequency[kept], kind="stable"), kind="stable")
-        level[kept] = rank * levels // max(len(rank), 1)
-        return replace(self, level=level, levels=levels)
+    def under(self, labelling: int) -> "Strata":
+        """The strata of one of several labellings."""
+        return replace(self, level=self.level[labelling])
 
     def of(
-        self,
-        first: Int[np.ndarray, " pair"],
-        second: Int[np.ndarray, " pair"],
-        level: Int[np.ndarray, "*labelling word"] | None = None,
+        self, first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"]
     ) -> Int[np.ndarray, "*labelling pair"]:
-        """The stratum of each pair of words; under each of several labellings' levels, if these are given."""
-        level = self.level if level is None else level
-        bins = self.pair_bins[first, second].astype(np.int64) * self._level_pairs
-        return bins + _pair_of_levels(level[..., first], level[..., second])
+        """The stratum of each pair of words: bins × the pairs of levels (0, 0), (0, 1), (1, 1), (0, 2) and so on."""
+        one, other = self.level[..., first], self.level[..., second]
+        rarer, commoner = np.minimum(one, other), np.maximum(one, other)
+        bins = self.pair_bins[first, second].astype(np.int64)
+        return bins * self._level_pairs + commoner * (commoner + 1) // 2 + rarer
 
-
-def cell_of(
-    stratum: Int[np.ndarray, "*labelling pair"], distance_bin: Int[np.ndarray, " pair"]
-) -> Int[np.ndarray, "*labelling pair"]:
-    """The cell of each pair of positions."""
-    return stratum * (len(DISTANCES) + 1) + distance_bin
+    def cell_of(
+        self, first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"], near: Int[np.ndarray, " pair"]
+    ) -> Int[np.ndarray, "*labelling pair"]:
+        """The cell of each pair of positions, from their words and their bin of distance."""
+        return self.of(first, second) * (len(DISTANCES) + 1) + near
 
 
 def distance_bins(distance: Int[np.ndarray, " pair"]) -> Int[np.ndarray, " pair"]:
     """The bin of two positions' distance."""
     return np.searchsorted(DISTANCES, distance)
-
-
-def _pair_of_levels(one: Int[np.ndarray, "*#pairs"], other: Int[np.ndarray, "*#pairs"]) -> Int[np.ndarray, "*pairs"]:
-    """Numbers the pairs of levels, the rarer word's first: (0, 0), (0, 1), (1, 1), (0, 2) and so on."""
-    rarer, commoner = np.minimum(one, other), np.maximum(one, other)
-    return commoner * (commoner + 1) // 2 + rarer
 
 
 def quarter_doubling_bins(counts: Float[np.ndarray, "*shape"]) -> Int[np.ndarray, "*shape"]:
@@ -110,8 +84,8 @@ def quarter_doubling_bins(counts: Float[np.ndarray, "*shape"]) -> Int[np.ndarray
         return np.maximum(np.floor(4 * np.log2(counts)) + 1, 0).astype(np.int64)
 
 
-def co_occurrence_strata(table: PairTable) -> Strata:
-    """Strata of similar co-occurrence, by quarter doublings.
+def co_occurrence_bins(table: PairTable) -> tuple[Integer[np.ndarray, "word word"], int]:
+    """The bin of each pair's co-occurrence by quarter doublings, and how many bins there are.
 
     Co-occurrence is the number of pairs of positions within passages; the table counts each in both directions.
     """
@@ -120,11 +94,10 @@ def co_occurrence_strata(table: PairTable) -> Strata:
     # Bins that no pair is in have no number: cells are kept for each article and replicate.
     occupied, number = np.unique(quarter_doubling_bins(table.counts / 2), return_inverse=True)
     pair_bins[table.first, table.second] = pair_bins[table.second, table.first] = number + 1
-    return Strata(pair_bins, len(occupied) + 1, np.zeros(table.vocabulary, dtype=np.int64))
+    return pair_bins, len(occupied) + 1
 
 
-@dataclass(frozen=True, eq=False)
-class Matched:
+class Matched(NamedTuple):
     """Averages over the same cells, each weighted by its same-topic pairs."""
 
     same: Float[np.ndarray, "replicate *head"]
@@ -157,17 +130,7 @@ def matched_averages(
         )
 
 
-class AttentionTests(NamedTuple):
-    """The tests of two log-ratios of attention averaged over layers and heads, neither corrected."""
-
-    every: Tested
-    """Of the same-topic average over that of all other pairs of different words."""
-
-    matched: float
-    """Of the matched averages: its p-value, NaN if no cell has both kinds of pair."""
-
-
-def attention_tests(
+def permuted_log_ratios(
     table: PairTable,
     labelling: Labelling,
     word_stratum: Int[np.ndarray, " word"],
@@ -175,12 +138,13 @@ def attention_tests(
     permutations: int,
     *,
     generator: np.random.Generator,
-) -> AttentionTests:
-    """Test both log-ratios, under the same permutations.
+) -> Float[np.ndarray, "two permutation_plus_one"]:
+    """Two log-ratios of attention, averaged over layers and heads: as words are, then under the same permutations.
 
-    Words of similar frequency exchange their topics. What two words' pairs of positions are matched on (their
-    co-occurrence, frequency and distance) stays the same, so a permutation only moves same-topic pairs from cell to
-    cell; all other pairs of a cell are different-topic pairs.
+    The first is of the same-topic average over that of all other pairs of different words, the second of the matched
+    averages (NaN if no cell has both kinds of pair). Words of similar frequency exchange their topics. What two words'
+    pairs of positions are matched on (their co-occurrence, frequency and distance) stays the same, so a permutation
+    only moves same-topic pairs from cell to cell; all other pairs of a cell are different-topic pairs.
 
     table: sums by pair of words and bin of distance.
     word_stratum: each word's stratum of frequency, within which words exchange topics.
@@ -189,16 +153,12 @@ def attention_tests(
     cells = _Cells(table, labelling, word_stratum, strata)
     # From here on only the kept words are numbered.
     among, stratum = labelling.among_kept, word_stratum[labelling.kept]
-    looked_up = [
+    rows_of = [
         (block, np.ascontiguousarray(cells.number[np.ix_(block.rows, block.columns)]).ravel())
         for block in blocks(stratum, *among.same_topic_pairs)
     ]
     drawn = exchanged_places(among, stratum, permutations, generator=generator)
-    every, matched = np.concatenate([cells.log_ratios(looked_up, place) for _, place in drawn], axis=1)
-    return AttentionTests(
-        Tested(permutation_p(float(every[0]), every[1:], size=1.0), float(every[0]), every[1:]),
-        permutation_p(float(matched[0]), matched[1:], size=1.0),
-    )
+    return np.concatenate([cells.log_ratios(rows_of, place) for _, place in drawn], axis=1)
 
 
 class _Cells:
@@ -207,8 +167,8 @@ class _Cells:
     def __init__(
         self, table: PairTable, labelling: Labelling, word_stratum: Int[np.ndarray, " word"], strata: Strata
     ) -> None:
-        different = table.without_same_word().among(labelling.kept)
-        codes, pair = np.unique(different.codes % table.vocabulary**2, return_inverse=True)
+        among = table.among(labelling.kept)
+        codes, pair = np.unique(among.codes % table.vocabulary**2, return_inverse=True)
         first, second = np.divmod(codes, table.vocabulary)
         # Pairs that are looked up together, those of the same two strata of frequency, have neighbouring rows.
         ends = np.sort(word_stratum[[first, second]], axis=0)
@@ -222,14 +182,14 @@ class _Cells:
         self._stratum, self._strata, self._bins = stratum[order], len(occupied), len(DISTANCES) + 1
         # A pair of words is in one stratum, and in any of the bins.
         values = np.zeros((len(codes), self._bins, 2))
-        values[row[pair], different.bin] = np.stack([different.sums, different.counts], axis=1)
+        values[row[pair], among.bin] = np.stack([among.sums, among.counts], axis=1)
         self._values = values.reshape(len(codes), 2 * self._bins)
         # Over all of the pairs: sums and counts by cell.
         self._every = self._by_cell(self._stratum, np.arange(len(codes)), 1)
 
     def log_ratios(
         self,
-        looked_up: Sequence[tuple[Block, Int32[np.ndarray, " _"]]],
+        rows_of: Sequence[tuple[Block, Int32[np.ndarray, " _"]]],
         place: Int32[np.ndarray, "word permutation"],
     ) -> Float[np.ndarray, "two permutation"]:
         """Both log-ratios if the words that take the places of these pairs were the same-topic ones.
@@ -238,7 +198,7 @@ class _Cells:
         """
         count = place.shape[1]
         rows, orders = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
-        for block, number in looked_up:
+        for block, number in rows_of:
             # One permutation after the other, so that its sums stay in a processor's cache.
             entries = number.take(block.entries(place)).T.ravel()
             occurs = np.flatnonzero(entries >= 0)
@@ -267,7 +227,7 @@ class PairsInCells:
     def __init__(
         self,
         labelling: Labelling,
-        pairs: tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]],
+        pairs: Pairs,
         cell: Int[np.ndarray, " pair"],
         counts: Float[np.ndarray, " pair"],
     ) -> None:
@@ -291,9 +251,9 @@ class PairsInCells:
 
     @classmethod
     def of_positions(cls, table: PairTable, labelling: Labelling, strata: Strata) -> "PairsInCells":
-        """The pairs of a table that has bins of distance; they must be of different words that are kept."""
+        """The pairs of a table that has bins of distance; their words must be kept."""
         pairs = table.first, table.second
-        return cls(labelling, pairs, cell_of(strata.of(*pairs), table.bin), table.counts)
+        return cls(labelling, pairs, strata.cell_of(*pairs, table.bin), table.counts)
 
     def averages(self, sums: Float[np.ndarray, " pair"]) -> Matched:
         """Averages over all words first, then with the words of each topic left out (the first, if words have several).
@@ -317,91 +277,98 @@ class PairsInCells:
         return sums
 
 
-def with_topics(
-    compared: MatchedComparison,
+def matched_attention(
     same: Float[np.ndarray, " replicate"],
     different: Float[np.ndarray, " replicate"],
-    without: Sequence[Matched],
+    p: float,
+    left_out: Sequence[Matched],
+    balances: Sequence[Matched],
     labellings: Sequence[Labelling],
 ) -> MatchedComparison:
-    """The comparison with intervals for three sources of uncertainty: variances of replicates and jackknife are added.
+    """Matched attention; its intervals add the variances of replicates and of the jackknife over topics.
 
     Drawing articles alone asks what other text would show for these very words. Which words a topic has is chance too,
     so the interval adds the jackknife over topics, like that of matched similarity.
 
     same, different: averages over LDA seeds, the sample first and then its replicates (articles, LDA seeds).
-    without: averages for each LDA seed's labelling, with topics left out. A topic of the first seed is left out
-    together with its partners in the others.
+    left_out, balances: for each LDA seed's labelling, averages of attention and of co-occurrence over all topics and
+    with topics left out. A topic of the first seed is left out together with its partners in the others.
     The ratio's interval comes from its logarithm: log ratio ± 1.96 s. Replicates without pairs of both kinds are left
     out, as ``contrast`` counts them. There is no interval if fewer than half remain, or if a topic cannot be left out.
     """
-    left = [_left_out([getattr(each, side) for each in without], labellings) for side in ("same", "different")]
+    one, other = (
+        _partners_left_out([getattr(each, side) for each in left_out], labellings) for side in Sides.__struct_fields__
+    )
     there = np.isfinite(same) & np.isfinite(different)
     # The sample itself is not a replicate; if it has no number there is no interval.
     there[0] = True
-    low, high = _interval((same - different)[there], left[0] - left[1], replicates=len(same) - 1)
-    compared = msgspec.structs.replace(compared, difference_low=low, difference_high=high)
+
+    def interval(values: Float[np.ndarray, " replicate"], left: Float[np.ndarray, " topic"]) -> Interval:
+        values = values[there]
+        # A variance takes two.
+        if len(values) - 1 < max(LEAST_WITH_PAIRS * (len(same) - 1), 2) or not np.isfinite(values).all():
+            return None, None
+        return jackknife_interval(float(values[0]), left, more=float(values[1:].var(ddof=1)))
+
+    compared = extended(contrast(same, different, p=p), MatchedComparison, **_balance(left_out, balances))
+    low, high = interval(same - different, one - other)
+    compared = structs.replace(compared, difference_low=low, difference_high=high)
     if compared.ratio is None:
         return compared
     with np.errstate(divide="ignore", invalid="ignore"):
-        logs = (np.log(same) - np.log(different))[there]
-        ends = _interval(logs, np.log(left[0]) - np.log(left[1]), replicates=len(same) - 1)
+        ends = interval(np.log(same) - np.log(different), np.log(one) - np.log(other))
     low, high = (None if end is None else float(np.exp(end)) for end in ends)
-    return msgspec.structs.replace(compared, low=low, high=high)
+    return structs.replace(compared, low=low, high=high)
 
 
-def _left_out(
+def matched_similarity(
+    left_out: Sequence[Matched], balances: Sequence[Matched], labellings: Sequence[Labelling]
+) -> MatchedComparison:
+    """Matched similarity, averaged over LDA seeds; arguments as above.
+
+    The interval of the difference is by the jackknife, which leaves out each topic's words (None if a topic cannot be
+    left out); the variance of the mean over LDA seeds is added to it.
+    """
+    differences = np.stack([each.same - each.different for each in left_out])
+    seeds, difference = len(labellings), float(differences[:, 0].mean())
+    between = float(differences[:, 0].var(ddof=1)) / seeds if seeds > 1 else 0.0
+    low, high = jackknife_interval(difference, _partners_left_out(list(differences), labellings), more=between)
+    return MatchedComparison(
+        **_means(left_out, *Sides.__struct_fields__),
+        difference=finite(difference),
+        difference_low=low,
+        difference_high=high,
+        **_balance(left_out, balances),
+    )
+
+
+def _balance(left_out: Sequence[Matched], balances: Sequence[Matched]) -> dict[str, Any]:
+    """How many same-topic pairs have a match, and how often matched pairs still co-occur."""
+    return {**_means(left_out, "share"), "co_occurrence": Sides(**_means(balances, *Sides.__struct_fields__))}
+
+
+def _means(averages: Sequence[Matched], *names: str) -> dict[str, Any]:
+    """The averages over LDA seeds of the numbers over all topics."""
+    return {name: finite(np.mean([getattr(each, name)[0] for each in averages])) for name in names}
+
+
+def _partners_left_out(
     of_seeds: Sequence[Float[np.ndarray, " row"]], labellings: Sequence[Labelling]
 ) -> Float[np.ndarray, " topic"]:
     """Averages over LDA seeds with each topic of the first left out, together with its partners in the others.
 
     of_seeds: a number over all words, then one without the words of each topic.
     """
-    first = labellings[0]
-    present = np.flatnonzero(first.membership.any(axis=0))
-    partners = [np.argsort(topic_partners(first, each))[present] for each in labellings]
+    first = labellings[0].membership
+    present = np.flatnonzero(first.any(axis=0))
+    partners = [np.argsort(topic_partners(first, each.membership)[0])[present] for each in labellings]
     return np.stack([row[1 + of] for row, of in zip(of_seeds, partners, strict=True)]).mean(axis=0)
 
 
-def _interval(
-    values: Float[np.ndarray, " there"], left_out: Float[np.ndarray, " topic"], *, replicates: int
-) -> tuple[float, float] | tuple[None, None]:
-    """The interval from the sample's number, those of its replicates that have one, and the jackknife's."""
-    # A variance takes two.
-    if len(values) - 1 < max(LEAST_WITH_PAIRS * replicates, 2) or not np.isfinite(values).all():
-        return None, None
-    return jackknife_interval(float(values[0]), left_out, more=float(values[1:].var(ddof=1)))
+Interval = tuple[float, float] | tuple[None, None]
 
 
-def matched_similarity(
-    similarities: Sequence[Matched], labellings: Sequence[Labelling], balances: Sequence[Matched]
-) -> MatchedComparison:
-    """The average over LDA seeds of similarity, with topics left out, and how often matched pairs co-occur.
-
-    The interval of the difference is by the jackknife, which leaves out each topic's words (None if a topic cannot be
-    left out); the variance of the mean over LDA seeds is added to it.
-    """
-    differences = np.stack([each.same - each.different for each in similarities])
-    seeds, difference = len(labellings), float(differences[:, 0].mean())
-    between = float(differences[:, 0].var(ddof=1)) / seeds if seeds > 1 else 0.0
-    low, high = jackknife_interval(difference, _left_out(list(differences), labellings), more=between)
-    return MatchedComparison(
-        **mean_of_seeds(similarities, "same", "different", "share"),
-        difference=finite(difference),
-        difference_low=low,
-        difference_high=high,
-        co_occurrence=Sides(**mean_of_seeds(balances, "same", "different")),
-    )
-
-
-def mean_of_seeds(averages: Sequence[Matched], *names: str) -> dict[str, Any]:
-    """The averages over LDA seeds of the numbers over all pairs."""
-    return {name: finite(np.mean([getattr(each, name)[0] for each in averages])) for name in names}
-
-
-def jackknife_interval(
-    value: float, without: Float[np.ndarray, " group"], *, more: float = 0.0
-) -> tuple[float, float] | tuple[None, None]:
+def jackknife_interval(value: float, without: Float[np.ndarray, " group"], *, more: float = 0.0) -> Interval:
     r"""θ̂ ± 1.96 s with s² = (G − 1)/G Σ_g (θ̂_{(g)} − θ̄)², from the numbers with each group left out.
 
     ``more``: a variance of another source, added to s².

@@ -1,4 +1,4 @@
-"""Pairs of words: sums Σ w_i w_j v_ij under many weightings of the words, a table of the pairs that occur, and Table 2.
+"""Pairs of different words: sums Σ w_i w_j v_ij under many weightings, a table of the pairs that occur, and Table 2.
 
 The table of pairs says how often two words are in one passage, and how much they attend to each other. It has one row
 for each pair that occurs (and for each bin of distance, if it has bins), so its size is bounded by the vocabulary's
@@ -12,12 +12,14 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from topicscope.probing.statistics.labelling import Labelling
+from topicscope.probing.statistics.labelling import Labelling, Pairs
 from topicscope.probing.statistics.resampling import SeedDraws, contrast
 from topicscope.records import TopPairs
 
 # Products of two words' weights held at once.
 BLOCK = 1_000_000
+# Passages whose tables are held before they are put together.
+MERGED = 512
 
 
 def pair_forms(
@@ -45,7 +47,7 @@ def form_average(
 
 @dataclass(frozen=True, eq=False)
 class PairTable:
-    """Pairs of words, the smaller first, with sums over their pairs of positions; each is there once, or once per bin.
+    """Pairs of different words, the smaller first, with sums over their pairs of positions, one row each (or per bin).
 
     A table without bins has all pairs in bin 0.
     """
@@ -67,7 +69,7 @@ class PairTable:
 
     @property
     def second(self) -> Int[np.ndarray, " pair"]:
-        """The larger word of each pair, or the same."""
+        """The larger word of each pair."""
         return self.codes % self.vocabulary
 
     @property
@@ -82,25 +84,18 @@ class PairTable:
         second: Int[np.ndarray, " pair"],
         directed: Float[np.ndarray, "direction pair"],
         vocabulary: int,
-        bins: Int[np.ndarray, " pair"] | None = None,
+        bins: Int[np.ndarray, " pair"] | int = 0,
     ) -> "PairTable":
-        """The table of pairs of positions, which may hold the same words; by bins, if given."""
-        codes = np.minimum(first, second).astype(np.int64) * vocabulary + np.maximum(first, second)
-        codes = codes if bins is None else codes + bins.astype(np.int64) * vocabulary**2
+        """The table of pairs of positions, which may hold the same words."""
+        codes = pair_codes(first, second, vocabulary) + np.multiply(bins, vocabulary**2)
         return cls._summed(vocabulary, codes, np.full(len(codes), float(len(directed))), directed.sum(axis=0))
 
     @classmethod
-    def merged(cls, tables: Sequence["PairTable"]) -> "PairTable":
+    def merged(cls, vocabulary: int, tables: Sequence["PairTable"]) -> "PairTable":
         """Sums over several tables of one vocabulary, in the order given."""
-        names = ("codes", "counts", "sums")
-        return cls._summed(
-            tables[0].vocabulary, *(np.concatenate([getattr(t, name) for t in tables]) for name in names)
-        )
-
-    @classmethod
-    def empty(cls, vocabulary: int) -> "PairTable":
-        """No pair at all."""
-        return cls(vocabulary, np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
+        codes = np.concatenate([np.zeros(0, np.int64), *(each.codes for each in tables)])
+        numbers = [[getattr(each, name) for each in tables] for name in ("counts", "sums")]
+        return cls._summed(vocabulary, codes, *(np.concatenate([np.zeros(0), *each]) for each in numbers))
 
     @classmethod
     def _summed(
@@ -119,54 +114,58 @@ class PairTable:
         """Sums over all bins."""
         return self._summed(self.vocabulary, self.codes % self.vocabulary**2, self.counts, self.sums)
 
-    def without_same_word(self) -> "PairTable":
-        """Pairs of different words only."""
-        return self.rows(self.first != self.second)
-
     def among(self, kept: Bool[np.ndarray, " word"]) -> "PairTable":
         """Pairs of kept words only."""
-        return self.rows(kept[self.first] & kept[self.second])
-
-    def rows(self, chosen: Bool[np.ndarray, " pair"]) -> "PairTable":
-        """Some of its rows."""
+        chosen = kept[self.first] & kept[self.second]
         return PairTable(self.vocabulary, self.codes[chosen], self.counts[chosen], self.sums[chosen])
 
-    def places(
-        self, first: Int[np.ndarray, " wanted"], second: Int[np.ndarray, " wanted"]
-    ) -> Int[np.ndarray, " wanted"]:
-        """Where the pairs are in this table, −1 if they do not occur."""
-        codes = np.minimum(first, second).astype(np.int64) * self.vocabulary + np.maximum(first, second)
+    def values(
+        self, name: str, first: Int[np.ndarray, " wanted"], second: Int[np.ndarray, " wanted"]
+    ) -> Float[np.ndarray, " wanted"]:
+        """The counts or sums of these pairs, 0 for those that do not occur; for a table without bins."""
+        codes = pair_codes(first, second, self.vocabulary)
+        # A place behind the last has no code.
         place = np.searchsorted(self.codes, codes)
-        place = np.minimum(place, max(len(self.codes) - 1, 0))
-        return np.where(self.codes[place] == codes, place, -1) if len(self.codes) else np.full(len(codes), -1)
+        return np.where(np.append(self.codes, -1)[place] == codes, np.append(getattr(self, name), 0.0)[place], 0.0)
+
+    def matrices(self, labelling: Labelling) -> tuple[Float[np.ndarray, "kept kept"], Float[np.ndarray, "kept kept"]]:
+        """Sums and counts as matrices over the words that a labelling keeps; for a table without bins."""
+        among, number = self.among(labelling.kept), np.cumsum(labelling.kept) - 1
+        first, second = number[among.first], number[among.second]
+        matrices = np.zeros((2, labelling.words, labelling.words))
+        for matrix, values in zip(matrices, (among.sums, among.counts), strict=True):
+            matrix[first, second] = matrix[second, first] = values
+        return matrices[0], matrices[1]
+
+
+def pair_codes(
+    first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"], vocabulary: int
+) -> Int[np.ndarray, " pair"]:
+    """A number for each pair of words in either order: the smaller · vocabulary + the larger."""
+    return np.minimum(first, second).astype(np.int64) * vocabulary + np.maximum(first, second)
 
 
 def count_pairs(
     words: Int[np.ndarray, " position"], offsets: Int[np.ndarray, " passage_plus_one"], vocabulary: int
 ) -> PairTable:
-    """How many pairs of positions of one passage hold each pair of words, in both directions as attention has them.
+    """How many pairs of positions of one passage hold each two words, in both directions as attention has them.
 
     ``words`` are places in the vocabulary, −1 for other tokens.
     """
     tables: list[PairTable] = []
     for start, stop in pairwise(offsets.tolist()):
         present, number = np.unique(words[start:stop][words[start:stop] >= 0], return_counts=True)
-        first, second = np.triu_indices(len(present))
-        # n_a n_b pairs of positions for two words, n(n − 1)/2 for a word with itself; each has two directions.
-        pairs = np.where(first == second, number[first] * (number[first] - 1) / 2, number[first] * number[second])
+        first, second = np.triu_indices(len(present), k=1)
         codes = present[first].astype(np.int64) * vocabulary + present[second]
-        tables.append(PairTable(vocabulary, codes, 2 * pairs, np.zeros(len(codes))))
-        if len(tables) > 512:
-            tables = [PairTable.merged(tables)]
-    table = PairTable.merged(tables) if tables else PairTable.empty(vocabulary)
-    return table.rows(table.counts > 0)
+        tables.append(PairTable(vocabulary, codes, 2.0 * number[first] * number[second], np.zeros(len(codes))))
+        if len(tables) > MERGED:
+            tables = [PairTable.merged(vocabulary, tables)]
+    return PairTable.merged(vocabulary, tables)
 
 
 def top_pairs(table: PairTable, number: int) -> Int[np.ndarray, " pair"]:
-    """Places in the table of the pairs of different words that co-occur most; ties by the words' places."""
-    places = np.flatnonzero(table.first != table.second)
-    order = np.argsort(-table.counts[places], kind="stable")
-    return places[order[:number]]
+    """Places in the table of the pairs that co-occur most; ties by the words' places."""
+    return np.argsort(-table.counts, kind="stable")[:number]
 
 
 def compare_top_pairs(
@@ -187,32 +186,36 @@ def compare_top_pairs(
     drawn = generator.poisson(1.0, (replicates, table.vocabulary)).astype(np.float64)
     words = np.concatenate([np.ones((1, table.vocabulary)), drawn])
     seeds = SeedDraws.draw(len(labellings), replicates, generator=generator)
-    top, same, frequent = top_pairs(table, number), [], []
-    for place, labelling in enumerate(labellings):
-        own = [variant[place] for variant in vectors]
-        same.append(_averages(table, labelling.same_topic_pairs, own, words))
-        frequent.append(_averages(table, (table.first[top], table.second[top]), own, words))
-    # One column for attention, then one for each variant's similarity.
-    attention, *similar = (
-        contrast(*(seeds.average(np.stack([each[column] for each in side])) for side in (same, frequent)))
-        for column in range(1 + len(vectors))
+    places = top_pairs(table, number)
+    top = table.first[places], table.second[places]
+    # By labelling, column and replicate: a column for attention, then one for each variant's similarity.
+    same, frequent = (
+        np.stack(
+            [
+                _averages(table, pairs or labelling.same_topic_pairs, [each[seed] for each in vectors], words)
+                for seed, labelling in enumerate(labellings)
+            ],
+            axis=1,
+        )
+        for pairs in (None, top)
     )
-    shared = [each.shares(table.first[top], table.second[top]) for each in labellings]
-    same_topic = float(np.mean(shared)) if len(top) else None
-    return [TopPairs(pairs=len(top), same_topic=same_topic, attention=attention, cosine=each) for each in similar]
+    attention, *similar = (
+        contrast(seeds.average(one), seeds.average(other)) for one, other in zip(same, frequent, strict=True)
+    )
+    same_topic = float(np.mean([each.shares(*top) for each in labellings])) if len(places) else None
+    return [TopPairs(pairs=len(places), same_topic=same_topic, attention=attention, cosine=each) for each in similar]
 
 
 def _averages(
     table: PairTable,
-    pairs: tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]],
+    pairs: Pairs,
     vectors: Sequence[Float[np.ndarray, "vocabulary _"]],
     words: Float[np.ndarray, "replicate vocabulary"],
 ) -> Float[np.ndarray, "column replicate"]:
     """Averages of attention first, then of each variant's similarity."""
     first, second = pairs
-    places = table.places(first, second)
-    # A pair that is in no passage has place −1: it adds nothing to attention, and does count for similarity.
-    attention = [np.append(values, 0.0)[places] for values in (table.sums, table.counts)]
+    # A pair that is in no passage adds nothing to attention, and does count for similarity.
+    attention = [table.values(name, first, second) for name in ("sums", "counts")]
     similar = [np.einsum("pw,pw->p", each[first], each[second]).astype(np.float64) for each in vectors]
     columns = np.stack([attention[0], *similar, attention[1], np.ones(len(first))], axis=1)
     sums = pair_forms(words, first, second, columns)

@@ -1,7 +1,7 @@
 """Permutation tests over word labels: whether words with shuffled topics would show as much.
 
-The null hypothesis is that, among words of similar frequency, topics have nothing to do with what is measured: then the
-topics of words of one frequency stratum could be exchanged. p counts the observed labelling among the permutations, so
+The null hypothesis is that, among words of similar frequency, topics have nothing to do with what is measured: then
+words of one frequency stratum could exchange their topics. p counts the observed labelling among the permutations, so
 it is never 0 and is valid for any number of them: P(p ≤ α) ≤ α.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int, Int32
+from jaxtyping import Bool, Float, Int, Int32
 from scipy import sparse
 
 from topicscope.probing.statistics.labelling import Labelling
@@ -18,20 +18,22 @@ from topicscope.probing.statistics.labelling import Labelling
 STRATA, WORDS_IN_STRATUM = 10, 10
 # Sums in another order differ by rounding, by less than this relative to the size of the terms.
 ROUNDING = 1e-10
-# Permutations drawn at once: each takes four bytes per word.
-DRAWN = 1_000
-# Permutations under which sums are looked up at once.
-AT_ONCE = 250
+# Permutations drawn at once, each of four bytes per word, and permutations under which sums are looked up at once.
+DRAWN, AT_ONCE = 1_000, 250
 
 
-def frequency_strata(frequency: Float[np.ndarray, " word"], strata: int | None = None) -> Int[np.ndarray, " word"]:
-    """Strata of words of similar frequency, equally many in each; ties are broken by the word's place.
+def frequency_strata(
+    frequency: Float[np.ndarray, " word"], kept: Bool[np.ndarray, " word"], strata: int | None = None
+) -> Int[np.ndarray, " word"]:
+    """Strata of similar frequency with equally many of the kept words each, by default; −1 for other words.
 
-    Strata of one or two words would leave next to nothing to permute, so few words make fewer strata.
+    By default there are ten, or fewer if they would have fewer than ten words each, since strata of one or two words
+    would leave next to nothing to permute. Ties are broken by the word's place.
     """
-    rank = np.argsort(np.argsort(frequency, kind="stable"), kind="stable")
-    strata = strata or min(STRATA, max(len(frequency) // WORDS_IN_STRATUM, 1))
-    return rank * min(strata, len(frequency)) // max(len(frequency), 1)
+    rank = np.argsort(np.argsort(frequency[kept], kind="stable"), kind="stable")
+    stratum = np.full(len(kept), -1)
+    stratum[kept] = rank * (strata or min(STRATA, max(len(rank) // WORDS_IN_STRATUM, 1))) // max(len(rank), 1)
+    return stratum
 
 
 def stratified_orders(
@@ -128,18 +130,19 @@ def permuted_sums(
     Only same-topic pairs are looked up, the same permutations for all matrices. The labelling keeps all words. There is
     one group, or by topic one for each, with the pairs of its words.
     """
-    topics = labelling.membership.shape[1] if by_topic else 1
-    first, second = labelling.same_topic_pairs
-    topic = np.zeros(len(first), dtype=np.int64)
+    pairs = [np.stack(labelling.same_topic_pairs)]
     if by_topic:
-        topic, first, second = labelling.pairs_by_topic
+        members = [np.flatnonzero(words) for words in labelling.membership.T]
+        pairs = [np.stack([words[ends] for ends in np.triu_indices(len(words), k=1)]) for words in members]
+    topic = np.repeat(np.arange(len(pairs)), [each.shape[1] for each in pairs])
+    first, second = np.concatenate(pairs, axis=1)
     prepared = []
     for block in blocks(stratum, first, second):
         groups, group = np.unique(topic[block.pairs], return_inverse=True)
         gather = sparse.csr_array((np.ones(len(group)), (group, np.arange(len(group)))))
         part = np.stack([matrix[np.ix_(block.rows, block.columns)].ravel() for matrix in matrices], axis=1)
         prepared.append((block, part, groups, gather))
-    sums = np.zeros((topics, 1 + permutations, len(matrices)))
+    sums = np.zeros((len(pairs), 1 + permutations, len(matrices)))
     for here, place in exchanged_places(labelling, stratum, permutations, generator=generator):
         for block, part, groups, gather in prepared:
             values = part.take(block.entries(place), axis=0).reshape(len(block.pairs), -1)
@@ -158,25 +161,18 @@ def log_ratio(
         return np.log(same_sum / same_count) - np.log((every_sum - same_sum) / (every_count - same_count))
 
 
-class Tested(NamedTuple):
-    """A p-value, and the numbers that it was computed from."""
-
-    p: float
-    observed: float
-    permuted: Float[np.ndarray, " permutation"]
-
-
-def permutation_p(observed: float, permuted: Float[np.ndarray, " permutation"], *, size: float = 0.0) -> float:
-    """Two-sided: how often a permutation is as far from the mean of all as the observed number; NaN if that is NaN.
+def permutation_p(values: Float[np.ndarray, " permutation_plus_one"], *, size: float = 0.0) -> float:
+    """Two-sided: how often a permutation is as far from the mean of all as the observed number, which comes first.
 
     Numbers that differ only by rounding count as equal. ``size`` is the size of the terms behind the numbers, if
-    that is larger; it is 1 for log-ratios, whose rounding is that of the ratio.
+    that is larger; it is 1 for log-ratios, whose rounding is that of the ratio. NaN if the observed number is not
+    finite.
     """
-    if not np.isfinite(observed):
+    if not np.isfinite(values[0]):
         return np.nan
-    every = np.append(permuted[np.isfinite(permuted)], observed)
+    every = values[np.isfinite(values)]
     distance = np.abs(every - every.mean())
-    return float((distance >= distance[-1] - ROUNDING * max(size, np.abs(every).max())).mean())
+    return float((distance >= distance[0] - ROUNDING * max(size, np.abs(every).max())).mean())
 
 
 def false_discovery_rates(p: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
@@ -190,26 +186,23 @@ def false_discovery_rates(p: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "
     return rates
 
 
-def maximum_p(
-    observed: Float[np.ndarray, "layer head"], permuted: Float[np.ndarray, "permutation layer head"]
-) -> Float[np.ndarray, "layer head"]:
-    """Two-sided p-values of all heads together: with probability 95 % none below 0.05 is wrong.
+def maximum_p(values: Float[np.ndarray, "permutation_plus_one *shape"]) -> Float[np.ndarray, "*shape"]:
+    """Two-sided p-values of all heads (or layers) together: with probability 95 % none below 0.05 is wrong.
 
-    Each head's numbers, the observed one included, are standardised over the permutations; a head's p is how often the
-    largest of all heads is as far out as this head was (Westfall and Young's single step). NaN heads are left out, and
-    so are permutations under which some other head has no finite number. A head that permutations change by no more
-    than the rounding of log-ratios has p = 1.
+    Each head's numbers, of which the observed one comes first, are standardised over the permutations; a head's p is
+    how often the largest of all heads is as far out as this head was (Westfall and Young's single step). NaN heads are
+    left out, and so are permutations under which some other head has no finite number. A head that permutations change
+    by no more than the rounding of log-ratios has p = 1.
     """
-    there = np.isfinite(observed)
-    finite = np.isfinite(permuted[:, there]).all(axis=1)
-    every = np.concatenate([permuted[finite], observed[None]])
-    with np.errstate(invalid="ignore"):
-        spread = every.std(axis=0)
-    usable = there & (spread > ROUNDING)
+    there = np.isfinite(values[0])
     p = np.where(there, 1.0, np.nan)
-    if not usable.any():
-        return p
-    distance = np.abs((every - every.mean(axis=0))[:, usable] / spread[usable])
-    largest = distance.max(axis=1)
-    p[usable] = (largest[:, None] >= distance[-1] - ROUNDING / spread[usable]).mean(axis=0)
+    every = values[:, there]
+    every = every[np.isfinite(every).all(axis=1)]
+    spread = every.std(axis=0)
+    usable = spread > ROUNDING
+    if usable.any():
+        distance = np.abs((every - every.mean(axis=0))[:, usable] / spread[usable])
+        largest, own = distance.max(axis=1), p[there]
+        own[usable] = (largest[:, None] >= distance[0] - ROUNDING / spread[usable]).mean(axis=0)
+        p[there] = own
     return p

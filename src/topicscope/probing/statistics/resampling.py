@@ -53,14 +53,12 @@ def contrast(
     gone[0] = False
     same, different = (np.where(gone, np.nan, side) for side in (same, different))
     note = why_no_ratio(same, different)
-    ratio, low, high, note = (None, None, None, note) if note else _ratio(same, different)
+    ratio, note = (Ratio(), note) if note else _ratio(same, different)
     difference = same - different
     return Comparison(
         same=finite(same[0]),
         different=finite(different[0]),
-        ratio=ratio,
-        low=low,
-        high=high,
+        **structs.asdict(ratio),
         difference=finite(difference[0]),
         **_interval("difference", difference),
         **({} if auc is None else _area(np.where(gone, np.nan, auc))),
@@ -108,33 +106,25 @@ def why_no_ratio(same: Float[np.ndarray, " replicate"], different: Float[np.ndar
 
 def _ratio(
     same: Float[np.ndarray, " replicate"], different: Float[np.ndarray, " replicate"]
-) -> tuple[float, float | None, float | None, str | None]:
-    """The ratio, its interval, and a note about it.
+) -> tuple[Ratio, str | None]:
+    """The ratio with its interval, and a note if the interval lacks an end.
 
     The denominator of a single replicate may still cross 0. Its ratio has passed through infinity and counts as the
     largest of all, whatever its sign. Ends are then order statistics; an upper one that is infinite becomes None.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = np.where(different <= 0, np.inf, same / different)
-    ratio, replicates = float(ratios[0]), ratios[1:]
-    missing = int(np.isnan(replicates).sum())
-    note = f"{missing} of {len(replicates)} replicates have no pair" if missing else None
-    there = np.sort(replicates[~np.isnan(replicates)])
-    if len(there) < LEAST_WITH_PAIRS * len(replicates):
-        return ratio, None, None, f"{note}: too many for an interval"
-    if note:
-        note += " and are left out of the interval"
-    if not np.isinf(there).any():
-        return ratio, *percentile_interval(replicates), note
-    # At most 2.5 % of the replicates are beyond each end.
-    low, high = (
-        np.quantile(there, (1 - CONFIDENCE) / 2, method="lower"),
-        there[-int((1 - CONFIDENCE) / 2 * len(there)) - 1],
-    )
-    if np.isfinite(high):
-        return ratio, float(low), float(high), note
-    without_end = "the interval has no upper end, as the denominator of some replicates is not above 0"
-    return ratio, float(low), None, without_end if note is None else f"{note}; {without_end}"
+    there = np.sort(ratios[1:][~np.isnan(ratios[1:])])
+    low, high = percentile_interval(ratios[1:])
+    note = "too few replicates have a pair for an interval" if low is None and len(ratios) > 1 else None
+    if len(there) >= LEAST_WITH_PAIRS * (len(ratios) - 1) and np.isinf(there).any():
+        # At most 2.5 % of the replicates are beyond each end.
+        beyond = (1 - CONFIDENCE) / 2
+        low = float(np.quantile(there, beyond, method="lower"))
+        high, note = finite(there[-int(beyond * len(there)) - 1]), None
+        if high is None:
+            note = "the interval has no upper end, as the denominator of some replicates is not above 0"
+    return Ratio(ratio=float(ratios[0]), low=low, high=high), note
 
 
 def _interval(name: str, values: Float[np.ndarray, " replicate"]) -> dict[str, float | None]:
@@ -204,8 +194,8 @@ class Comparable(NamedTuple):
     same: Float[np.ndarray, " replicate"]
     different: Float[np.ndarray, " replicate"]
     auc: Float[np.ndarray, " replicate"]
-    permuted: Float[np.ndarray, " permutation_plus_one"]
-    """The tested statistic, the observed number first: log-ratio of attention, same-topic average of similarity."""
+    tested: Float[np.ndarray, " permutation_plus_one"]
+    """What is tested, the observed number first: log-ratio of attention, same-topic average of similarity."""
 
 
 def compared(one: Comparable, other: Comparable, about: PairedRow) -> PairedRow:
@@ -219,10 +209,9 @@ def compared(one: Comparable, other: Comparable, about: PairedRow) -> PairedRow:
     if not any(why_no_ratio(each.same, each.different) for each in (one, other)):
         quotient = ratio_of_ratios(*(ratio_replicates(each.same, each.different) for each in (one, other)))
     difference, auc = (one.same - one.different) - (other.same - other.different), one.auc - other.auc
-    permuted = one.permuted - other.permuted
     # Rounding errors are those of each model's own numbers.
-    size = float(max(abs(one.permuted[0]), abs(other.permuted[0])))
-    p = permutation_p(float(permuted[0]), permuted[1:], size=size if np.isfinite(size) else 0.0)
+    size = float(max(abs(one.tested[0]), abs(other.tested[0])))
+    p = permutation_p(one.tested - other.tested, size=size if np.isfinite(size) else 0.0)
     return structs.replace(
         about,
         ratio_of_ratios=quotient.ratio,

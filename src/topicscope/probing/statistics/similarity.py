@@ -6,8 +6,7 @@ similarity or in attention.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int, Int32
@@ -15,7 +14,7 @@ from msgspec import structs
 
 from topicscope.probing.statistics.labelling import Labelling, TopicWeights
 from topicscope.probing.statistics.pairs import form_average, pair_forms
-from topicscope.probing.statistics.permutation import Tested, false_discovery_rates, permutation_p, permuted_sums
+from topicscope.probing.statistics.permutation import false_discovery_rates, permutation_p, permuted_sums
 from topicscope.probing.statistics.resampling import contrast, extended, finite
 from topicscope.records import TopicComparison
 
@@ -24,20 +23,20 @@ Kind = Literal["cosine", "dot"]
 BUCKETS = 2**20
 
 
-def prepared(
-    vectors: Float[np.ndarray, "word width"], kind: Kind, *, centred: bool = False
-) -> Float[np.ndarray, "word width"]:
-    """Vectors whose dot product is the similarity asked for; ``centred`` subtracts the mean of these vectors first.
-
-    So pass the words that a labelling keeps, and no others. A vector of length zero has cosine 0 with all others.
-    """
+def prepared(vectors: Float[np.ndarray, "word width"], kind: Kind) -> Float[np.ndarray, "word width"]:
+    """Vectors whose dot product is the similarity asked for; one of length zero has cosine 0 with all others."""
     vectors = vectors.astype(np.float64)
-    if centred:
-        vectors = vectors - vectors.mean(axis=0)
     if kind == "dot":
         return vectors
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
+
+
+class Tested(NamedTuple):
+    """A p-value, and the numbers that it was computed from, the observed one first."""
+
+    p: float
+    values: Float[np.ndarray, " permutation_plus_one"]
 
 
 def similarity_tests(
@@ -57,14 +56,10 @@ def similarity_tests(
     number = max(len(pairs[0]), 1)
     averages = permuted_sums(matrices, labelling, stratum, permutations, generator=generator)[:, 0] / number
     sizes = [float(np.abs(matrix[pairs]).sum()) / number for matrix in matrices]
-    return [
-        Tested(permutation_p(float(row[0]), row[1:], size=size), float(row[0]), row[1:])
-        for row, size in zip(averages, sizes, strict=True)
-    ]
+    return [Tested(permutation_p(row, size=size), row) for row, size in zip(averages, sizes, strict=True)]
 
 
-@dataclass(frozen=True, eq=False)
-class Placements:
+class Placements(NamedTuple):
     """Where pairs stand among those of the other kind; equal ones count half.
 
     AUC, the probability that a same-topic pair is more similar than a different-topic pair, is the mean of ``inside``.
@@ -130,8 +125,7 @@ def counts_below(
     return below, not_above
 
 
-@dataclass(frozen=True, eq=False)
-class PairAverages:
+class PairAverages(NamedTuple):
     """Averages over pairs of different words, and AUC."""
 
     same: Float[np.ndarray, "measured replicate"]
@@ -237,7 +231,7 @@ def topic_contrasts(
             same = form_average(weights @ matrix[first, second], number)
             different = form_average(draws[:, members] @ outside[place][members], beside)
             rest = form_average(permuted[place, topic], permuted[-1, topic])
-            p = permutation_p(float(rest[0]), rest[1:], size=float(np.abs(same[0])))
+            p = permutation_p(rest, size=float(np.abs(same[0])))
             contrasts[place].append(extended(contrast(same, different, p=p), TopicComparison))
     rates = [false_discovery_rates(np.array([each.p for each in row], dtype=np.float64)) for row in contrasts]
     return [
