@@ -1,11 +1,10 @@
 """What users can get wrong and what can go wrong in training: each is one sentence and an exit code."""
 
-import contextlib
 import difflib
 import importlib
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +13,6 @@ class InputError(Exception):
     """Something given is wrong: the message says what, what is allowed and what to do."""
 
     exit_code = 2
-
-
-@contextlib.contextmanager
-def collected(problems: list[InputError]) -> Iterator[None]:
-    """Add what is wrong to a list instead of stopping, so that all of it can be reported at once."""
-    try:
-        yield
-    except InputError as error:
-        problems.append(error)
-
-
-def refuse_all(problems: Sequence[InputError]) -> None:
-    """Raise what was collected, if anything was, as one error that names each problem once."""
-    sentences = list(dict.fromkeys(map(str, problems)))
-    if len(sentences) == 1:
-        raise problems[0]
-    if sentences:
-        numbered = " ".join(f"({number}) {sentence}" for number, sentence in enumerate(sentences, start=1))
-        raise InputError(f"{len(sentences)} things are wrong. {numbered}")
 
 
 class UnreadableError(InputError):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from topicscope.errors import InputError
-from topicscope.text.stop_words import LanguageGuess, led_by_stop_words, stop_word_list
+from topicscope.text.stop_words import LanguageGuess, stop_word_list
 
 SENTENCES = {
     "en": "The committee said on Monday that it would not change the rules before the end of the year, although many "
@@ -42,10 +42,3 @@ def test_lists_go_by_language_name_and_file(tmp_path: Path) -> None:
     assert stop_word_list(str(tmp_path / "mine")) == {"frog", "toad"}
     with pytest.raises(InputError, match="give auto, gensim, none, the code of a language such as de, or a UTF-8 file"):
         stop_word_list(str(tmp_path / "other"))
-
-
-def test_topics_led_by_stop_words_are_noticed() -> None:
-    content = ["river", "water", "bridge", "boat", "harbour", "fish", "coast", "island", "ship", "sea"]
-    function = ["nicht", "haben", "werden", "auch", "dass", "eine", "river", "water", "bridge", "boat"]
-    assert led_by_stop_words([content, function, function]) == ("de", 2)
-    assert led_by_stop_words([content]) is None

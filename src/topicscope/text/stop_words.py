@@ -5,7 +5,7 @@ English has the list in gensim's package; other languages have theirs in the pac
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -16,8 +16,6 @@ ENGLISH = "en"
 # so many different ones.
 LOOKED_AT, FEWEST, DISTINCT = 50_000, 0.1, 5
 WORD = re.compile(r"[^\W\d_]+")
-# A topic is led by stop words if at least so many of its ten likeliest words are those of one language.
-LED = 5
 
 
 def stop_word_list(name: str, language: str | None = None) -> frozenset[str]:
@@ -78,17 +76,3 @@ class LanguageGuess:
         there = lists[best] & self._words.keys()
         share = sum(self._words[word] for word in there) / max(self._seen, 1)
         return best if share >= FEWEST and len(there) >= DISTINCT else None
-
-
-def led_by_stop_words(topics: Sequence[Iterable[str]]) -> tuple[str, int] | None:
-    """The language whose stop words lead the most topics, given by their likeliest words, and how many; None if none.
-
-    A topic is led by them if they are five or more of its ten likeliest words.
-    """
-    led: Counter[str] = Counter()
-    # English has the list that naming it leaves out: advice to leave out what is already left out helps nobody.
-    lists = {**stop_words_by_language(), ENGLISH: stop_word_list(ENGLISH)}
-    for words in topics:
-        likeliest = {word.lower() for word in words}
-        led.update(code for code, stop in lists.items() if len(likeliest & stop) >= LED)
-    return led.most_common(1)[0] if led else None
