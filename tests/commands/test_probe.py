@@ -229,7 +229,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
     *before, sentence = printed.err.splitlines()
     assert said in sentence, "one sentence"
     assert all(line.startswith("topicscope: probing: loading ") for line in before), "what was going on, and no more"
-    assert len(before) <= 1
+    assert len(before) <= 2, "a second line where loading torch takes long"
     assert not printed.out
     assert not (tmp_path / "out").exists(), "nothing is left of what was refused"
 
