@@ -224,12 +224,11 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
     if names & {"--topics-from", "--word-topics"}:
         names |= {*OF_LDA, *OF_LABELS}
     corpus = ["--corpus", str(tiny / "corpus.txt"), "--out", str(tmp_path / "out")]
-    assert main(["probe", *given, *without(SMALL, names), *corpus]) == 2
+    # Progress would depend on how fast the machine is.
+    assert main(["probe", *given, *without(SMALL, names), *corpus, "--quiet"]) == 2
     printed = capsys.readouterr()
-    *before, sentence = printed.err.splitlines()
-    assert said in sentence, "one sentence"
-    assert all(line.startswith("topicscope: probing: loading ") for line in before), "what was going on, and no more"
-    assert len(before) <= 2, "a second line where loading torch takes long"
+    [sentence] = printed.err.splitlines()
+    assert said in sentence
     assert not printed.out
     assert not (tmp_path / "out").exists(), "nothing is left of what was refused"
 
