@@ -44,7 +44,7 @@ STAGES = {
 }
 LEVELS = {
     "bayes_floor": "Bayes floor",
-    "uniform_attention_optimum": "optimum, uniform attention",
+    "uniform_attention_optimum": "optimum under uniform attention",
     "theorem_2": "Theorem 2's matrix",
 }
 # Layers beyond the palette's colours have different dashes, and so have levels.
@@ -150,7 +150,7 @@ def outcome(run: Run) -> str:
     """How a run ended, in sentences: its loss beside theory's, and when attention took off."""
     last = np.nanmean(run.metrics["loss"][:, -1])
     text = f"After {run.steps[-1]:,} of {run.settings.training.steps:,} steps the loss of the batch is {last:.4g}"
-    beside = ", ".join(f"{label} {loss:.4g}" for label, loss in _levels(run).items())
+    beside = "; ".join(f"{label} {loss:.4g}" for label, loss in _levels(run).items())
     text += f" ({beside}). The loss of one batch scatters around its expectation." if beside else "."
     taken = next(((step, gain) for step, gain in take_offs(run) if step is not None and np.isfinite(gain)), None)
     if taken is None:
