@@ -7,14 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from support.page_material import NASTY, write_article, write_claims, write_records
-from topicscope.papers.paper import article, paper
-from topicscope.records import ARTICLES, ClaimRecord
+from support.page_material import NASTY, write_article, write_claims
 from topicscope.reporting.page import page_of
 from topicscope.reporting.page.sections import section_of
-
-# Words of the article alone, so that it can be read in ten minutes: text, statements of its claims, and headings.
-MOST_WORDS = 2_500
 
 
 @pytest.fixture(scope="module")
@@ -24,10 +19,6 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def text_of(page: str) -> str:
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", "", page)))
-
-
-def records_of(folder: Path) -> list[ClaimRecord]:
-    return msgspec.json.decode((folder / "claims.json").read_bytes(), type=list[ClaimRecord])
 
 
 def test_what_came_out_is_said_first_then_the_findings_then_the_argument_then_all_claims(results: Path) -> None:
@@ -45,19 +36,10 @@ def test_what_came_out_is_said_first_then_the_findings_then_the_argument_then_al
     assert 'id="models"' not in page
 
 
-def test_a_claim_of_the_article_is_its_own_statement_with_its_verdict_and_number(results: Path, tmp_path: Path) -> None:
-    page = page_of([results]).html
-    line = next(each for each in page.split("<li>") if "converges to Theorem 2" in each)
+def test_a_claim_of_the_article_is_its_own_statement_with_its_verdict_and_number(results: Path) -> None:
+    line = next(line for line in page_of([results]).html.split("<li>") if "converges to Theorem 2" in line)
     assert "✗ fails" in line
-    assert "−0.82" in text_of(line).replace("-", "−")
-    # Another verdict needs no other words.
-    other = [
-        msgspec.structs.replace(claim, verdict="holds", measured=0.05) if claim.id == "figure2/theorem2" else claim
-        for claim in records_of(results)
-    ]
-    write_records(tmp_path, other)
-    line = next(each for each in page_of([tmp_path]).html.split("<li>") if "converges to Theorem 2" in each)
-    assert "✓ holds" in line
+    assert "-0.82" in text_of(line)
 
 
 def test_a_finding_has_the_numbers_and_the_claims_that_carry_it(results: Path) -> None:
@@ -91,17 +73,6 @@ def test_sources_are_linked_to_sections_of_the_paper() -> None:
     assert section_of(copy, "../x") == section_of("", "4") == section_of(copy, "") == ("", "")
 
 
-def test_words_alone_explain_runs_and_make_no_list_of_claims(tmp_path: Path) -> None:
-    folder = write_article(tmp_path / "results")
-    (folder / "claims.json").unlink()
-    ARTICLES.write(folder, [article(paper(), [])])
-    page = page_of([folder]).html
-    assert page.index('id="sandbox"') < page.index('id="stages"') < page.index('id="yours"')
-    assert 'class="claims"' not in page
-    assert 'class="to-claim' not in page
-    assert "What came out" not in page
-
-
 def test_an_unfinished_or_damaged_folder_is_named_and_the_page_is_there_all_the_same(tmp_path: Path) -> None:
     folder = write_claims(tmp_path / "results")
     (folder / "claims.json").write_text("[]")
@@ -128,18 +99,6 @@ def test_words_from_a_folder_are_no_markup_and_no_other_address_than_of_the_web(
     page = page_of([folder]).html
     assert "javascript:alert" not in page
     assert "article.json cannot be read" in page
-
-
-def test_the_article_of_the_paper_can_be_read_in_ten_minutes() -> None:
-    own = paper()
-    words = " ".join(own.article.opening)
-    statements = {claim.id: claim.statement for claim in own.claims}
-    for section in own.article.section:
-        words += f" {section.title} " + " ".join(
-            part.text + " ".join(statements[name] for name in part.claims) for part in section.part
-        )
-    words += " ".join(f"{finding.title} {finding.sentence}" for finding in own.content.finding)
-    assert 1_200 < len(words.split()) <= MOST_WORDS
 
 
 def test_several_folders_of_claims_have_a_table_each_and_one_article(tmp_path: Path) -> None:

@@ -172,17 +172,6 @@ def test_where_there_is_no_ratio_table_1_shows_the_difference_within_its_panel()
     assert written(ratio(None)) == (["no pair"], False)
     assert written(ratio(2.0, 1.9, 2.1, difference=0.5)) == ([], False)
     assert written(ratio(-0.5, -0.6, -0.4))[0] == ["-0.50 [-0.60, -0.40], off this axis"]
-    sides = []
-    for other in (ratio(20.0, 19.0, 21.0), ratio(0.05, 0.04, 0.06), ratio(1.0, 0.9, 1.1)):
-        figure = ratio_table([everywhere("tiny", None, each) for each in (DIFFERENT, other)], title="t")
-        figure.draw_without_rendering()
-        for panel in figure.axes:
-            [text] = panel.texts
-            box, frame = text.get_window_extent(), panel.get_window_extent()
-            assert frame.x0 <= box.x0 < box.x1 <= frame.x1
-        sides.append(text.get_horizontalalignment())
-    # The control: no one side would do for all.
-    assert sides == ["left", "right", "left"]
 
 
 def test_heads_are_marked_where_they_are_significant_and_one_of_ratio_0_leaves_the_scale_as_it_is() -> None:

@@ -3,20 +3,20 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
 
-from support.helpers import small_settings
+from support.helpers import ONE_HOT_UNIFORM, small_settings
 from support.text_corpus import small_text_settings
 from topicscope.measure.blocks import averages_by_class
 from topicscope.measure.run import Run, run_bytes, write_run
 from topicscope.papers.claim import Claim, not_run, over_seeds, record
 from topicscope.papers.paper import article, paper
+from topicscope.papers.topic_structure.experiments import ONE_HOT, UNIFORM
 from topicscope.records import ARTICLES, CLAIMS, LANDSCAPES, SWEEP, ClaimRecord, Level, Reference, SweepRow
 from topicscope.reporting.figures import by_row, dots, save_figure
-from topicscope.settings import Data, Model, Part, Settings, Training
+from topicscope.settings import Data, Settings, Training
 from topicscope.settings.sweep import Sweep, dump_sweep
 from topicscope.settings.toml import dump_settings
 from topicscope.training.loop import train
@@ -42,12 +42,7 @@ CORPUS_ROW = {
 
 def write_runs(folder: Path, seeds: int = 2) -> Path:
     """W^V trained alone with one-hot embeddings, a few steps."""
-    frozen: dict[str, Any] = {"start": "zero", "train": False}
-    model = {
-        "embedding": {"start": "identity", "train": False},
-        **dict.fromkeys(("key", "query", "key_bias", "query_bias", "value_bias", "prediction_bias"), frozen),
-    }
-    settings = small_settings(model=model, training={"loss": "squared", "l2": 1e-3, "learning_rate": 0.05})
+    settings = small_settings(model=ONE_HOT_UNIFORM, training={"loss": "squared", "l2": 1e-3, "learning_rate": 0.05})
     for seed in range(seeds):
         train(dataclasses.replace(settings, seed=seed), folder / f"seed-{seed}")
     return folder
@@ -214,13 +209,9 @@ def write_article(folder: Path) -> Path:
     write_records(folder, records)
     for name in ("figure2", "other"):
         draw(folder / "figures" / name, "W^V")
-    save_view(folder / "runs" / "figure2" / "squared-adam", with_theory())
-    save_view(folder / "runs" / "figure4" / "squared" / "adam" / "scale-0.001", two_stages())
+    write_run(with_theory(), folder / "runs" / "figure2" / "squared-adam")
+    write_run(two_stages(), folder / "runs" / "figure4" / "squared" / "adam" / "scale-0.001")
     return folder
-
-
-def save_view(folder: Path, run: Run) -> None:
-    write_run(run, folder)
 
 
 def with_theory() -> Run:
@@ -229,20 +220,8 @@ def with_theory() -> Run:
     theory = (word_topics[:, None] == word_topics).astype(np.float32)
     steps = np.arange(0, 2001, 100)
     frames = ((steps / 2000)[:, None, None] * theory).astype(np.float32)
-    still, one_hot = Part(start="zero", train=False), Part(start="identity", train=False)
-    settings = Settings(
-        data=Data(topics=3, words=2),
-        model=Model(
-            embedding=one_hot,
-            key=still,
-            query=still,
-            key_bias=still,
-            query_bias=still,
-            value_bias=still,
-            prediction_bias=still,
-        ),
-        training=Training(loss="squared", optimizer="adam", steps=2000),
-    )
+    training = Training(loss="squared", optimizer="adam", steps=2000)
+    settings = Settings(data=Data(topics=3, words=2), model=UNIFORM, training=training)
     return Run(
         name="figure2/squared-adam",
         settings=settings,
@@ -275,14 +254,10 @@ def two_stages() -> Run:
         for mode in ("topics", "mask")
         for part in ("key", "query")
     }
-    assert isinstance(run.settings, Settings)
-    settings = dataclasses.replace(
-        run.settings, model=dataclasses.replace(run.settings.model, key=Part(), query=Part())
-    )
     return dataclasses.replace(
         run,
         name="figure4/squared/adam/scale-0.001",
-        settings=settings,
+        settings=dataclasses.replace(run.settings, model=ONE_HOT),
         metrics={
             "loss": run.metrics["loss"],
             "norm/value": run.metrics["norm/value"] + 0.1,

@@ -101,13 +101,11 @@ def _contents(material: Material) -> Row:
         for kind, make in SECTIONS.items()
     }
     runs, landscapes = shown_runs(material), landscape_sections(material)
-    first = next(iter(contents["claims"]), None)
-    contents["claims"] = [section for section in contents["claims"] if section["claims"]]
     opens, staged = theory_run(runs), two_stage_run(runs)
-    # A page with one run is about this run; the article is about the first folder that has one.
+    # A page with one run is about this run; the article is about the first folder.
     player, words = staged is not None and bool(contents["claims"] or len(runs) > 1), None
-    if first and first["words"]:
-        words = article(first, player=player, landscape=bool(landscapes))
+    if contents["claims"]:
+        words = article(contents["claims"][0], player=player, landscape=bool(landscapes))
     # A player of an article plays one thing; without an article, or below it, one shows all of a run that is chosen.
     players = {}
     if opens:

@@ -29,7 +29,6 @@ DEPTH = 6
 # A file, and what a folder with this file is.
 MARKS = {
     "claims.json": "claims",
-    "article.json": "claims",
     "settings.toml": "runs",
     "landscapes.json": "landscapes",
     "probe.json": "probes",

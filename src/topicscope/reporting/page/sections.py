@@ -60,15 +60,15 @@ SWEPT_FOR = {
 
 
 def claims_section(folder: Path, number: int, material: Material) -> Row | None:
-    """The claims of a folder and the words of its article; None, with a note, if it has neither."""
+    """The claims of a folder and the words of its article; None, with a note, if it has no claims."""
     claims = material.read(CLAIMS, folder)
-    words = material.read(ARTICLES, folder) or []
-    if claims == []:
-        material.notes.append(f"{folder}: no claim is measured yet; run topicscope reproduce --out {folder} to resume.")
-    if not claims and not words:
+    if not claims:
+        if claims is not None:
+            again = f"run topicscope reproduce --out {folder} to resume"
+            material.notes.append(f"{folder}: no claim is measured yet; {again}.")
         return None
-    claims = claims or []
-    settings = material.read(REPRODUCE_SETTINGS, folder) if claims else None
+    words = material.read(ARTICLES, folder) or []
+    settings = material.read(REPRODUCE_SETTINGS, folder)
     captions = {name: caption for own in words for name, caption in own.captions.items()}
     # Some figures belong to no claim.
     others = [name for name in captions if (folder / "figures" / f"{name}.svg").exists()]
@@ -120,7 +120,9 @@ def article(section: Row, *, player: bool, landscape: bool) -> Row | None:
 
     A section is left out of which nothing was run; ``player`` and ``landscape`` say whether they can be shown.
     """
-    [words, *_] = section["words"]
+    if not section["words"]:
+        return None
+    words = section["words"][0]
     claims = {claim.id: claim for claim in section["claims"] if claim.paper == words.paper}
 
     def was_run(part: ArticlePart) -> bool:
