@@ -80,12 +80,6 @@ def check_at_least(name: str, value: int, low: int, most: int = LARGEST_NUMBER) 
         raise refuse(name, value, f"give a whole number of at most {most:,}")
 
 
-def check_probability(name: str, value: float) -> None:
-    """Numbers in [0, 1]; NaN fails."""
-    if not 0 <= value <= 1:
-        raise refuse(name, value, "give a probability between 0 and 1")
-
-
 def check_positive(name: str, value: float) -> None:
     """Finite numbers above zero."""
     if not (value > 0 and math.isfinite(value)):

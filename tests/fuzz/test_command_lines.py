@@ -51,8 +51,8 @@ LEFT_OUT = {"--help", "--help-all", "--engine", "--address", "--resume", "--samp
 REFUSED = {
     "a name that is not UTF-8": (["train", f"--out=n{os.fsdecode(bytes([255]))}", *TRAINING], "is not UTF-8"),
     "a home folder of nobody": (["train", "--out=~nouser/x", *TRAINING], "~nouser/x is in the home folder of a user"),
-    "a tiny Dirichlet": (["train", "--out=new", "--data.dirichlet=1e-320", *TRAINING], "at least 1e-100"),
-    "a tiny mask": (["theory", *SETTING, "--mask=1e-300"], "at least 1e-12"),
+    "a tiny Dirichlet": (["train", "--out=new", "--data.dirichlet=1e-320", *TRAINING], "from 1e-100 up"),
+    "a tiny mask": (["theory", *SETTING, "--mask=1e-300"], "from 1e-12 to 1"),
     "a learning rate of 400 digits": (
         ["train", "--out=new", f"--training.learning-rate={'9' * 400}", *TRAINING],
         "training.learning-rate",

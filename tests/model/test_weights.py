@@ -14,7 +14,6 @@ from topicscope.theory.finite_documents import finite_optimum, moments
 from topicscope.theory.theorem2 import theorem2
 
 TOPIC = np.array([0, 1, 1, 2, 2, 3, 3])
-SAME_TOPIC = (TOPIC[:, None] == TOPIC) & (TOPIC > 0)
 
 
 def weights_of(settings: Settings, seed: int = 0) -> dict[str, np.ndarray]:
@@ -23,21 +22,6 @@ def weights_of(settings: Settings, seed: int = 0) -> dict[str, np.ndarray]:
 
 def started(part: str, start: str, **more: Any) -> np.ndarray:
     return weights_of(small_settings(model={part: {"start": start, **more}}))[part]
-
-
-def test_block_start_is_a_block_diagonal_matrix() -> None:
-    """The released code's block matrix aliases one row, so all its rows are the same."""
-    value = started("value", "block")[0, 1:, 1:]
-    same = SAME_TOPIC[1:, 1:]
-    assert (value[same] > 0).all()
-    assert (value[~same] == 0).all()
-    assert len(np.unique(value, axis=0)) == 3
-
-
-def test_diagonal_start_is_a_diagonal_matrix() -> None:
-    value = started("value", "diagonal")[0, 1:, 1:]
-    assert (value == np.diag(np.diag(value))).all()
-    assert (np.diag(value) > 0).all()
 
 
 def test_identity_zero_and_theorem_starts_are_those_matrices() -> None:
@@ -97,9 +81,8 @@ def test_an_untied_decoder_starts_where_its_settings_say() -> None:
     assert "prediction" not in weights_of(small_settings())
 
 
-@pytest.mark.parametrize("start", ["theorem", "block", "diagonal"])
-def test_embedding_starts_have_theorem_1s_block_sums(start: str) -> None:
-    table = started("embedding", start)
+def test_the_embeddings_start_has_theorem_1s_block_sums() -> None:
+    table = started("embedding", "theorem")
     products = (table @ table.T)[1:, 1:]
     gain = 1 / (1 - (1 - 0.1) * 0.3)
     for topic in (1, 2, 3):
@@ -145,7 +128,7 @@ def test_files_that_do_not_fit_are_refused_in_a_sentence(tmp_path: Path, problem
 
 def test_starts_that_a_part_cannot_have_are_refused() -> None:
     with pytest.raises(InputError, match=r"model\.key\.start"):
-        small_settings(model={"key": {"start": "block"}})
+        small_settings(model={"key": {"start": "theorem"}})
 
 
 def test_the_finite_start_is_the_optimum_of_the_runs_own_mean() -> None:

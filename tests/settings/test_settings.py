@@ -77,8 +77,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"data": {"length": [9, 4]}}, "data.length = [9, 4]"),
     ({"data": {"length": [9]}}, "data.length = [9]"),
     ({"data": {"dirichlet": [0.1, 0.2]}}, "data.dirichlet = [0.1, 0.2]"),
-    ({"data": {"dirichlet": [-1.0]}}, "data.dirichlet = -1.0"),
-    ({"data": {"dirichlet": [1e308]}}, "data.dirichlet = [1e+308] is not allowed: its sum over all topics"),
+    ({"data": {"dirichlet": [-1.0]}}, "data.dirichlet = [-1.0]"),
+    (
+        {"data": {"dirichlet": [1e308]}},
+        "data.dirichlet = [1e+308] is not allowed: give numbers from 1e-100 up, with a sum",
+    ),
     ({"data": {"dirichlet": []}}, "data.dirichlet = []"),
     ({"data": {"sampler": "lda"}}, 'data.sampler = "lda"'),
     ({"data": {"topcs": 3}}, "did you mean data.topics?"),

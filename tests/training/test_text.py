@@ -170,20 +170,15 @@ def test_diverged_training_says_so_in_one_sentence(corpus: Path, tmp_path: Path)
         train(settings, tmp_path / "run")
 
 
-@pytest.mark.parametrize("kept", [True, False])
-def test_progress_counts_every_reading_of_the_corpus_in_bytes(
-    kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = write_corpus(tmp_path)
-    size, seen = path.stat().st_size, list[tuple[int, int, str]]()
-    monkeypatch.setattr(text, "KEPT_BYTES", size if kept else size - 1)
-    data = TextData(corpus=str(path), vocabulary=80, length=12)
-    prepare_text(data, tmp_path / "run", report=lambda *told: seen.append(told))
+def test_progress_counts_every_reading_of_the_corpus_in_bytes(tmp_path: Path) -> None:
+    path, seen = write_corpus(tmp_path), list[tuple[int, int, str]]()
+    size, data = path.stat().st_size, TextData(corpus=str(path), vocabulary=80, length=12)
+    prepare_text(data, tmp_path / "run", report=lambda *progress: seen.append(progress))
     learnt, cut = (size, size, "bytes read for the tokenizer"), (size, size, "bytes read")
-    # The tokenizer is trained in two readings, and passages are cut in a third; what is kept is read once.
-    assert [told for told in seen if told[0] == size] == ([learnt] if kept else [learnt, learnt, cut])
+    # The tokenizer is trained in two readings, and passages are cut in a third.
+    assert [progress for progress in seen if progress[0] == size] == [learnt, learnt, cut]
     seen.clear()
-    prepare_text(data, tmp_path / "run", report=lambda *told: seen.append(told))
+    prepare_text(data, tmp_path / "run", report=lambda *progress: seen.append(progress))
     assert not seen
 
 

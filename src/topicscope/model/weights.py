@@ -20,7 +20,7 @@ from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.finite_documents import finite_optimum, moments
 from topicscope.theory.lemma1 import require_topic_sets
 from topicscope.theory.theorem1 import theorem1_bias, theorem1_embedding
-from topicscope.theory.theorem2 import block_value, diagonal_value, theorem2
+from topicscope.theory.theorem2 import theorem2
 
 Weights = dict[str, Float[np.ndarray, "..."]]
 
@@ -168,13 +168,9 @@ def _theory(name: str, shape: tuple[int, ...], settings: Settings, topic_model: 
     if name == "prediction_bias":
         return theorem1_bias(topics, words, masking)
     if name == "embedding":
-        diagonal = start == "diagonal"
-        return theorem1_embedding(
-            topics, words, masking, pattern="diagonal" if diagonal else "block", dimension=shape[1]
-        ).T
-    if start == "theorem":
-        require_topic_sets(topics, topic_model.per_document if topic_model.sampler == "topics" else 1)
-    return {"theorem": theorem2, "block": block_value, "diagonal": diagonal_value}[start](topics, words, masking)
+        return theorem1_embedding(topics, words, masking, pattern="block", dimension=shape[1]).T
+    require_topic_sets(topics, topic_model.per_document if topic_model.sampler == "topics" else 1)
+    return theorem2(topics, words, masking)
 
 
 def embedded(weights: Mapping[str, Float[np.ndarray, "seed ..."]]) -> Float[np.ndarray, "seed token dimension"]:

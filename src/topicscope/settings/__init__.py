@@ -27,7 +27,7 @@ __all__ = [
 # Masks are redrawn until they can be used; a setting that would redraw for ever is refused.
 RAREST_USABLE_MASK = 1e-3
 # Starts that are theorems' matrices, which need a topic model.
-OF_THEORY = ("theorem", "finite", "block", "diagonal")
+OF_THEORY = ("theorem", "finite")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from topicscope.errors import check_at_least, check_positive, check_probability, refuse
+from topicscope.errors import check_at_least, refuse
 from topicscope.settings.values import settle
 
 Sampler = Literal["dirichlet", "topics"]
@@ -65,13 +65,10 @@ class Data:
         settle(self, "data.")
         check_at_least("data.per_document", self.per_document, 1)
         check_at_least("data.documents", self.documents, 1)
-        for parameter in self.dirichlet:
-            check_positive("data.dirichlet", parameter)
-            if parameter < SMALLEST_DIRICHLET:
-                raise refuse("data.dirichlet", parameter, f"give a number of at least {SMALLEST_DIRICHLET:g}")
-        if sum(self.dirichlet) * (max(self.topics, 1) if len(self.dirichlet) == 1 else 1) > LARGEST_DIRICHLET_SUM:
-            remedy = f"its sum over all topics must be at most {LARGEST_DIRICHLET_SUM:g}; give smaller numbers"
-            raise refuse("data.dirichlet", self.dirichlet, remedy)
+        total = sum(self.dirichlet) * (max(self.topics, 1) if len(self.dirichlet) == 1 else 1)
+        if not (min(self.dirichlet, default=1) >= SMALLEST_DIRICHLET and total <= LARGEST_DIRICHLET_SUM):
+            remedy = f"give numbers from {SMALLEST_DIRICHLET:g} up, with a sum over all topics of at most "
+            raise refuse("data.dirichlet", self.dirichlet, f"{remedy}{LARGEST_DIRICHLET_SUM:g}")
         shortest, longest = self.length
         if not 1 <= shortest <= longest <= LONGEST:
             remedy = f"give the shortest length, 1 or more, then the longest, not below it and at most {LONGEST}"
@@ -188,15 +185,11 @@ class Masking:
 
     def __post_init__(self) -> None:
         settle(self, "masking.")
-        check_probability("masking.mask", self.mask)
-        check_probability("masking.keep", self.keep)
-        check_probability("masking.random", self.random)
-        if self.mask == 0:
-            remedy = "with no masked position there is nothing to predict; give a number above 0"
-            raise refuse("masking.mask", self.mask, remedy)
         for name in ("mask", "keep", "random"):
-            if 0 < getattr(self, name) < SMALLEST_MASK:
-                raise refuse(f"masking.{name}", getattr(self, name), f"give a number of at least {SMALLEST_MASK:g}")
+            value, least = getattr(self, name), f"{SMALLEST_MASK:g} to 1"
+            if not (SMALLEST_MASK <= value <= 1 or (value == 0 and name != "mask")):
+                allowed = f"from {least}" if name == "mask" else f"0, or from {least}"
+                raise refuse(f"masking.{name}", value, f"give a probability, {allowed}")
         if self.keep + self.random > 1 + ROUNDING:
             remedy = "together they may be at most 1; lower one of them"
             raise refuse("masking.keep + masking.random", self.keep + self.random, remedy)

@@ -6,7 +6,7 @@ from typing import Literal
 from topicscope.errors import check_at_least, check_not_negative, refuse
 from topicscope.settings.values import settle
 
-Start = Literal["normal", "uniform", "positive", "zero", "identity", "theorem", "finite", "block", "diagonal", "file"]
+Start = Literal["normal", "uniform", "positive", "zero", "identity", "theorem", "finite", "file"]
 Positions = Literal["none", "learned"]
 MaskedKeys = Literal["visible", "hidden"]
 
@@ -25,8 +25,8 @@ class Part:
     start: Start = "normal"
     """"normal": drawn from N(0, scale²); "uniform": from U(−1/√d, 1/√d), PyTorch's default for linear maps; "positive":
     scale times a draw from U(0, 1); "zero"; "identity" (one-hot for the embedding); "theorem": Theorem 2's value
-    matrix, Theorem 1's embedding or bias; "finite": the finite-document optimum; "block", "diagonal": those members of
-    Lemma 1's family; "file": the array in `file`. A part's error message lists the starts that it can have."""
+    matrix, Theorem 1's embedding or bias; "finite": the finite-document optimum; "file": the array in `file`. A part's
+    error message lists the starts that it can have."""
 
     scale: float = 0.02
     """Standard deviation of "normal", and the upper end of "positive"."""
@@ -55,8 +55,8 @@ class Part:
 
 _ANY = ("normal", "uniform", "positive", "zero", "file")
 STARTS: dict[str, tuple[str, ...]] = {
-    "embedding": (*_ANY, "identity", "theorem", "block", "diagonal"),
-    "value": (*_ANY, "identity", "theorem", "finite", "block", "diagonal"),
+    "embedding": (*_ANY, "identity", "theorem"),
+    "value": (*_ANY, "identity", "theorem", "finite"),
     "key": (*_ANY, "identity"),
     "query": (*_ANY, "identity"),
     "key_bias": _ANY,

@@ -4,9 +4,8 @@ That is a function of the settings and the step alone: a stream returns the same
 steps are asked for.
 """
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -28,27 +27,13 @@ MOST_CELLS = 400_000
 # Held-out documents and articles are the same for every seed, so that runs can be compared on them.
 HELD_OUT_SEED = 0
 HELD_OUT_DOCUMENTS = 4_000
-# Tokens looked at together when passages are chosen: those of a large corpus stay on disk.
-BLOCK = 1 << 24
 
 
-class Passes:
-    """An endless series of shuffled passes over a fixed set of documents or passages."""
-
-    def __init__(self, seed: int, size: int) -> None:
-        self._seed, self._size = seed, size
-        self._order = lru_cache(maxsize=2)(self._draw_order)
-
-    def span(self, first: int, count: int) -> Int[np.ndarray, " chosen"]:
-        """Numbers first … first + count − 1 of the series."""
-        epoch, place = np.divmod(np.arange(first, first + count), self._size)
-        chosen = np.empty(count, dtype=np.int64)
-        for number in np.unique(epoch):
-            chosen[epoch == number] = self._order(int(number))[place[epoch == number]]
-        return chosen
-
-    def _draw_order(self, epoch: int) -> Int[np.ndarray, " item"]:
-        return generator(self._seed, Purpose.ORDER, epoch).permutation(self._size)
+def shuffled_passes(seed: int, size: int, first: int, count: int) -> Int[np.ndarray, " chosen"]:
+    """Numbers first … first + count − 1 of an endless series of shuffled passes over ``size`` documents."""
+    epochs = range(first // size, (first + count - 1) // size + 1)
+    series = [generator(seed, Purpose.ORDER, epoch).permutation(size) for epoch in epochs]
+    return np.concatenate(series)[first % size :][:count]
 
 
 def steps_per_chunk(settings: Settings, vocabulary: int) -> int:
@@ -57,40 +42,13 @@ def steps_per_chunk(settings: Settings, vocabulary: int) -> int:
     return min(MOST_STEPS, 1 << max(0, (MOST_CELLS // cells).bit_length() - 1))
 
 
-class Stream(ABC):
-    """The documents of one seed."""
-
-    def __init__(self, settings: Settings, vocabulary: int, size: int) -> None:
-        self.settings = settings
-        self.steps = steps_per_chunk(settings, vocabulary)
-        """Steps whose documents are drawn at once."""
-
-        self._passes = Passes(settings.seed, size)
-
-    def chunk(self, chunk: int) -> MaskedDocuments:
-        """The masked documents of ``steps`` steps, batch after batch; drawn at every call."""
-        count = self.steps * self.settings.training.batch
-        return self._draw(chunk, self._passes.span(chunk * count, count))
-
-    @abstractmethod
-    def _draw(self, chunk: int, chosen: Int[np.ndarray, " document"]) -> MaskedDocuments:
-        """The documents of a chunk, ``chosen`` if their set is fixed."""
-
-    @abstractmethod
-    def held_out(self, count: int, purpose: Purpose) -> MaskedDocuments | None:
-        """Documents that are not trained on, with masks drawn once: steps can be compared on them."""
-
-    def validation(self) -> MaskedDocuments | None:
-        """The documents for the validation loss; None if there are none."""
-        return self.held_out(self.settings.training.validation_documents, Purpose.VALIDATION)
-
-
-class BatchStream(Stream):
-    """Documents of a topic model."""
+class BatchStream:
+    """The documents of one seed, drawn from a topic model."""
 
     def __init__(self, settings: Settings, topic_model: TopicModel) -> None:
-        super().__init__(settings, topic_model.vocabulary, settings.documents.documents)
-        self.topic_model = topic_model
+        self.settings, self.topic_model = settings, topic_model
+        self.steps = steps_per_chunk(settings, topic_model.vocabulary)
+        """Steps whose documents are drawn at once."""
 
     @cached_property
     def _documents(self) -> Documents:
@@ -101,17 +59,19 @@ class BatchStream(Stream):
     def _masked_once(self) -> MaskedDocuments:
         return self._mask(self._documents, generator(self.settings.seed, Purpose.MASKS))
 
-    def _draw(self, chunk: int, chosen: Int[np.ndarray, " document"]) -> MaskedDocuments:
-        seed = self.settings.seed
+    def chunk(self, chunk: int) -> MaskedDocuments:
+        """The masked documents of ``steps`` steps, batch after batch; drawn at every call."""
+        seed, count = self.settings.seed, self.steps * self.settings.training.batch
         if self.settings.documents.fresh:
             draw = generator(seed, Purpose.DOCUMENTS, chunk)
-            return self._mask(self._sample(len(chosen), draw), draw)
+            return self._mask(self._sample(count, draw), draw)
+        chosen = shuffled_passes(seed, self.settings.documents.documents, chunk * count, count)
         if self.settings.masking.fixed:
             return self._masked_once.select(chosen)
         return self._mask(self._documents.select(chosen), generator(seed, Purpose.MASKS, chunk))
 
     def held_out(self, count: int, purpose: Purpose) -> MaskedDocuments:
-        """New documents, masked."""
+        """Documents that are not trained on, with masks drawn once: steps can be compared on them."""
         draw = generator(self.settings.seed, purpose)
         return self._mask(self._sample(count, draw), draw)
 
@@ -188,14 +148,6 @@ class Text:
         """How many tokens each passage has."""
         return np.diff(self.offsets)
 
-    def word_counts(self) -> Int[np.ndarray, " passage"]:
-        """How many tokens of each passage are words, so can be masked."""
-        others = np.zeros(len(self.lengths), dtype=np.int64)
-        for first in range(0, len(self.tokens), BLOCK):
-            where = first + np.flatnonzero(~self.specials.is_word[self.tokens[first : first + BLOCK]])
-            others += np.bincount(np.searchsorted(self.offsets, where, side="right") - 1, minlength=len(others))
-        return self.lengths - others
-
     def select(self, chosen: Int[np.ndarray, " chosen"]) -> Documents:
         """These passages, in this order, each between the special tokens that a tokenizer puts around it."""
         lengths = self.lengths[chosen]
@@ -205,13 +157,14 @@ class Text:
         return passages.between(self.specials.before, self.specials.after)
 
 
-class PassageStream(Stream):
-    """Passages of a text."""
+class PassageStream:
+    """The passages of a text in the order of one seed."""
 
     def __init__(self, settings: Settings, text: Text) -> None:
-        data = settings.data
+        self.settings, data = settings, settings.data
         assert isinstance(data, TextData)
-        usable = np.flatnonzero((text.lengths >= SHORTEST_PASSAGE) & (text.word_counts() > 0))
+        has_words = np.logical_or.reduceat(text.specials.is_word[text.tokens], text.offsets[:-1])
+        usable = np.flatnonzero((text.lengths >= SHORTEST_PASSAGE) & has_words)
         out = np.isin(text.articles[usable], _held_out_articles(text.articles, data.held_out))
         self.text, self.passages, self._held_out = text, usable[~out], usable[out]
         if not len(self.passages):
@@ -220,13 +173,16 @@ class PassageStream(Stream):
                 "to the tokenizer, to train on: give a corpus with longer articles, or lower data.every or "
                 "data.held_out."
             )
-        super().__init__(settings, text.vocabulary, len(self.passages))
+        self.steps = steps_per_chunk(settings, text.vocabulary)
 
-    def _draw(self, chunk: int, chosen: Int[np.ndarray, " document"]) -> MaskedDocuments:
-        return self._mask(self.passages[chosen], generator(self.settings.seed, Purpose.MASKS, chunk))
+    def chunk(self, chunk: int) -> MaskedDocuments:
+        """As that of a ``BatchStream``."""
+        seed, count = self.settings.seed, self.steps * self.settings.training.batch
+        chosen = shuffled_passes(seed, len(self.passages), chunk * count, count)
+        return self._mask(self.passages[chosen], generator(seed, Purpose.MASKS, chunk))
 
     def held_out(self, count: int, purpose: Purpose) -> MaskedDocuments | None:
-        """Passages of articles that are not trained on, masked; the same for every seed."""
+        """Passages of articles that are not trained on, masked, the same for every seed; None if there are none."""
         draw = generator(HELD_OUT_SEED, purpose, 1)
         chosen = draw.permutation(self._held_out)[:count]
         return self._mask(chosen, draw) if len(chosen) else None

@@ -33,6 +33,7 @@ from topicscope.measure.run import Run
 from topicscope.measure.stages import rotation
 from topicscope.model.weights import Source, shapes
 from topicscope.precision import device_named
+from topicscope.randomness import Purpose
 from topicscope.settings import Settings, TextData, Training
 from topicscope.settings.data import Device
 from topicscope.settings.toml import with_absolute_paths
@@ -303,7 +304,8 @@ class Trainer:
     def _held_out(self) -> bool:
         """Whether there are held-out documents, laid out when they are first asked for."""
         if self._validation is None:
-            held_out = [stream.validation() for stream in self.engine.streams]
+            count = self.training.validation_documents
+            held_out = [stream.held_out(count, Purpose.VALIDATION) for stream in self.engine.streams]
             documents = [own for own in held_out if own is not None]
             self._validation = self.engine.prepare(documents)[0] if documents else ()
         return self._validation != ()

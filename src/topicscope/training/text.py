@@ -3,7 +3,7 @@
 import logging
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from topicscope.errors import InputError
 from topicscope.settings import TextData
-from topicscope.text.corpora import Corpus, Document, Progress, bytes_read, open_corpus
+from topicscope.text.corpora import Corpus, bytes_read, open_corpus
 from topicscope.text.tokenizers import (
     AFTER,
     BEFORE,
@@ -28,16 +28,13 @@ from topicscope.work import Report
 
 logger = logging.getLogger(__name__)
 
-# Corpora up to this size on disk (compressed or not) are read once and kept; larger ones are read for each pass.
-KEPT_BYTES = 32_000_000
-
 
 def prepare_text(data: TextData, folder: Path, *, report: Report | None = None) -> tuple[Text, str]:
     """Read the corpus, train or load the tokenizer and cut passages into a folder, unless they are there already.
 
     Returned is also what identifies the passages.
     """
-    corpus = _kept(open_corpus(data.corpus, field=data.field, split=data.split, layout=data.layout))
+    corpus = open_corpus(data.corpus, field=data.field, split=data.split, layout=data.layout)
     where = folder / "tokenizer"
     if not (where / "tokenizer.json").exists():
         _make_tokenizer(data, corpus, where, report)
@@ -94,23 +91,3 @@ def _make_tokenizer(data: TextData, corpus: Corpus, folder: Path, report: Report
         engine = train_wordpiece(texts, data.vocabulary, lowercase=data.lowercase)
         save_tokenizer(engine, part, longest=data.longest)
     part.rename(folder)
-
-
-def _kept(corpus: Corpus) -> Corpus:
-    if corpus.size is None or corpus.size > KEPT_BYTES:
-        return corpus
-    same = {each.name: getattr(corpus, each.name) for each in fields(Corpus)}
-    return _KeptCorpus(**same)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _KeptCorpus(Corpus):
-    """A small corpus, kept in memory once it has been read: training a tokenizer and cutting passages both need it."""
-
-    kept: list[Document] = field(default_factory=list)
-
-    def documents(self, progress: Progress | None = None) -> Iterator[Document]:
-        """All documents."""
-        if not self.kept:
-            self.kept.extend(super().documents(progress))
-        yield from self.kept
