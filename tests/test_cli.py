@@ -88,7 +88,7 @@ def said_after(stop: KeyboardInterrupt, name: str, out: Path, capsys: pytest.Cap
         raise stop
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(f"topicscope.commands.{name}.{'train_into' if name == 'train' else name}", work)
+        patch.setattr(f"topicscope.commands.{name}.{name}", work)
         assert main([name, *(word.replace("DIR", str(out)) for word in STOPPED[name])]) == 130
     return capsys.readouterr().err.splitlines()[-1]
 

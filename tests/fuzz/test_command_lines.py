@@ -128,7 +128,7 @@ def check_lines(cases: int, material: Path, folder: Path, monkeypatch: pytest.Mo
         raise InputError("it takes too long here.")
 
     # What trains or probes takes minutes: its options are read, and no more.
-    for name in ("demo.demo", "probe._probe", "reproduce.reproduce", "sweep.sweep", "train.train_into"):
+    for name in ("demo.demo", "probe._probe", "reproduce.reproduce", "sweep.sweep", "train.train"):
         monkeypatch.setattr(f"topicscope.commands.{name}", refused)
 
     options = {command: sorted(options_of(command) - LEFT_OUT) for command in COMMANDS}

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 from topicscope.commands.options import INLINE, keywords, parse, value_of
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
@@ -15,10 +15,6 @@ from topicscope.settings import Settings, TextData
 from topicscope.settings.data import Device
 from topicscope.settings.toml import load_settings
 from topicscope.store import expanded
-from topicscope.work import Report
-
-if TYPE_CHECKING:
-    from topicscope.training.folder import RunFolder
 
 DESCRIPTION = """Train one model into a run folder, on documents of a topic model (or on real text: see the end).
 
@@ -51,18 +47,13 @@ examples:
   topicscope train --data.corpus notes.txt --data.tokenizer minilm --model.no-residual --out runs/off --device cpu
 """
 
-# Settings that --help prints; --help-all prints all.
+# Settings that --help prints, of those that there are; --help-all prints all.
 USUAL = (
     "--seed", "--data.sampler", "--data.topics", "--data.words", "--data.per-document", "--data.dirichlet",
-    "--data.topic-words", "--data.length", "--data.fresh", "--masking.mask", "--masking.keep", "--masking.random",
-    "--model.layers", "--training.loss", "--training.optimizer", "--training.learning-rate", "--training.l2",
-    "--training.batch", "--training.steps", "--training.schedule",
-)  # fmt: skip
-USUAL_ON_TEXT = (
-    "--seed", "--data.corpus", "--data.tokenizer", "--data.vocabulary", "--data.length", "--data.held-out",
-    "--masking.mask", "--model.layers", "--model.heads", "--model.dimension", "--model.feed-forward",
-    "--training.optimizer", "--training.learning-rate", "--training.decay", "--training.batch", "--training.steps",
-    "--training.checkpoint-every", "--training.snapshots",
+    "--data.topic-words", "--data.fresh", "--data.corpus", "--data.tokenizer", "--data.vocabulary", "--data.length",
+    "--data.held-out", "--masking.mask", "--masking.keep", "--masking.random", "--model.layers", "--model.heads",
+    "--model.dimension", "--training.loss", "--training.optimizer", "--training.learning-rate", "--training.l2",
+    "--training.batch", "--training.steps", "--training.schedule", "--training.snapshots",
 )  # fmt: skip
 
 
@@ -81,22 +72,16 @@ def train(
     Settings that name a corpus train on text, on the ``device`` that is named. ``progress`` shows a progress bar on
     a terminal.
     """
+    from topicscope.reporting.page import write_report
+    from topicscope.training.loop import train
+
     out = path_of(out, "out")
     if not isinstance(settings, Settings):
         settings = load_settings(path_of(settings, "settings"))
     with progress_bar("training", quiet=not progress) as report:
-        folder = train_into(settings, out, seeds=seeds, resume=resume, device=device, report=report)
-    return read_run(folder.path)
-
-
-def train_into(settings: Settings, out: Path, *, report: Report | None = None, **options: Any) -> "RunFolder":
-    """Train, and write report.html; ``options`` are those of ``training.loop.train``."""
-    from topicscope.reporting.page import write_report
-    from topicscope.training.loop import train
-
-    folder = train(settings, out, report=report, **options)
+        folder = train(settings, out, seeds=seeds, resume=resume, device=device, report=report)
     write_report([folder.path], folder.path / "report.html")
-    return folder
+    return read_run(folder.path)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,22 +110,21 @@ def main(words: list[str]) -> None:
     """Parse, train, print where the run is."""
     options = parse_options(words)
     log_to_terminal(quiet=options.quiet)
-    with progress_bar("training", quiet=options.quiet) as report:
-        folder = train_into(**keywords(options), report=report)
-    run, on_text = read_run(folder.path), isinstance(options.settings.data, TextData)
+    run = train(**keywords(options), progress=not options.quiet)
+    on_text = isinstance(run.settings.data, TextData)
     last = {name: None if value != value else value for name, value in run.rows()[-1].items()}
     if options.json:
-        print_json({"out": str(folder.path), **last})
+        print_json({"out": str(run.path), **last})
     elif not options.quiet:
-        documents = f"{options.settings.training.validation_documents:,} held-out documents"
+        documents = f"{run.settings.training.validation_documents:,} held-out documents"
         digits, held_out = (4, "held-out articles") if on_text else (6, documents)
         validation = last.get("validation_loss")
         beside = "" if validation is None else f", on {held_out} {validation:.{digits}f}"
-        line = f"{folder.path}: {last['step']} steps, loss {last['loss']:.{digits}f}{beside}"
-        for text in (line, *([] if on_text else _answer(run)), *_where_next(folder)):
+        line = f"{run.path}: {last['step']} steps, loss {last['loss']:.{digits}f}{beside}"
+        for text in (line, *([] if on_text else _answer(run)), *_where_next(run)):
             console().print(text, soft_wrap=True, markup=False)
     if on_text and not options.quiet:
-        for note in PASSAGES.read(folder.passages_path).notes():
+        for note in PASSAGES.read(run.path / "passages").notes():
             console(to_errors=options.json).print(note, soft_wrap=True, markup=False)
 
 
@@ -167,17 +151,16 @@ def _answer(run: Run) -> list[str]:
     return lines
 
 
-def _where_next(folder: "RunFolder") -> list[str]:
+def _where_next(run: Run) -> list[str]:
     """What to do next."""
-    settings, out = folder.settings(), shlex.quote(str(folder.path))
+    data, out = run.settings.data, shlex.quote(str(run.path))
     following = [f"topicscope check {out}"]
-    if isinstance(settings.data, TextData):
-        corpus = shlex.quote(settings.data.corpus)
-        following = [f"topicscope probe {out}/huggingface --corpus {corpus} --out {out}-probe"]
-        following = following if folder.export_path.exists() else []
-    if settings.training.can_grow:
-        following.append(f"topicscope train --out {out} --resume --training.steps {2 * settings.training.steps}")
-    return [f"page: {folder.path / 'report.html'}", *(f"next: {command}" for command in following)]
+    if isinstance(data, TextData):
+        probe = f"topicscope probe {out}/huggingface --corpus {shlex.quote(data.corpus)} --out {out}-probe"
+        following = [probe] if (run.path / "huggingface").exists() else []
+    if run.settings.training.can_grow:
+        following.append(f"topicscope train --out {out} --resume --training.steps {2 * run.settings.training.steps}")
+    return [f"page: {run.path / 'report.html'}", *(f"next: {command}" for command in following)]
 
 
 def parse_options(words: list[str]) -> Options:
@@ -192,14 +175,13 @@ def parse_options(words: list[str]) -> Options:
             raise InputError("--data.corpus is not allowed with settings of a topic model: leave one of them out.")
         settings = Settings(data=TextData(corpus=corpus))
     settings = settings or Settings()
-    on_text = isinstance(settings.data, TextData)
     return parse(
         Options,
         words,
         command="train [SETTINGS.toml]",
-        description=TEXT_DESCRIPTION if on_text else DESCRIPTION,
+        description=TEXT_DESCRIPTION if isinstance(settings.data, TextData) else DESCRIPTION,
         default=Options(out=Path(), settings=settings),
-        usual=USUAL_ON_TEXT if on_text else USUAL,
+        usual=USUAL,
     )
 
 
