@@ -41,7 +41,6 @@ class Case:
     kinds: list[str]
     steps: int
     uniform: bool
-    merged: bool
     seed: int
 
     @cached_property
@@ -103,7 +102,6 @@ def cases(draw: Any) -> Case:
         kinds=draw(some.lists(some.sampled_from(KINDS[:3] if hidden else KINDS), min_size=1, max_size=3)),
         steps=draw(some.integers(1, 2)),
         uniform=draw(switch),
-        merged=draw(switch),
         seed=draw(some.integers(0, 1000)),
     )
 
@@ -185,21 +183,19 @@ def worst(found: Outcome, expected: Outcome, tolerance: float) -> float:
 
 def check_equal(case: Case) -> None:
     step = case.steps - 1
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bag, "MANY_TARGETS", 0 if case.merged else 64)
-        for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, 1e-4)):
-            fast, slow = engines(case, dtype)
-            expected = outcome(slow, case, step)
-            if dtype == torch.float32:
-                # Deep models without norms multiply float32's rounding, which the reference shows.
-                tolerance = max(tolerance, 10 * worst(expected, exact_outcome(slow, case, step), tolerance))
-                assert tolerance < 1e-2
-            assert worst(outcome(fast, case, step), expected, tolerance) < tolerance
-            # The control: other weights give other losses and gradients.
-            with torch.no_grad():
-                for weight in fast.weights.values():
-                    weight += torch.linspace(-0.5, 0.5, weight.numel()).view_as(weight)
-            assert worst(outcome(fast, case, step), expected, tolerance) > 10 * tolerance
+    for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, 1e-4)):
+        fast, slow = engines(case, dtype)
+        expected = outcome(slow, case, step)
+        if dtype == torch.float32:
+            # Deep models without norms multiply float32's rounding, which the reference shows.
+            tolerance = max(tolerance, 10 * worst(expected, exact_outcome(slow, case, step), tolerance))
+            assert tolerance < 1e-2
+        assert worst(outcome(fast, case, step), expected, tolerance) < tolerance
+        # The control: other weights give other losses and gradients.
+        with torch.no_grad():
+            for weight in fast.weights.values():
+                weight += torch.linspace(-0.5, 0.5, weight.numel()).view_as(weight)
+        assert worst(outcome(fast, case, step), expected, tolerance) > 10 * tolerance
 
 
 def examples(count: int) -> hypothesis_settings:
@@ -236,7 +232,7 @@ def test_tables_need_no_private_function_of_torch(case: Case) -> None:
 
 def test_tables_that_are_wrong_by_one_per_cent_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     model = {"embedding": PART, "value": PART, "key": PART, "query": PART, "masked_keys": "visible"}
-    case = Case(model, {"loss": "squared"}, ["any"], steps=1, uniform=False, merged=False, seed=3)
+    case = Case(model, {"loss": "squared"}, ["any"], steps=1, uniform=False, seed=3)
     check_equal(case)
     right = BagPass.__init__
     monkeypatch.setattr(

@@ -27,8 +27,6 @@ from topicscope.synthetic.documents import MaskedDocuments
 
 # Up to this vocabulary scores are computed once for all pairs of tokens.
 LARGEST_TABLE = 512
-# Above this many targets per document, equal ones are merged; below, merging costs more than it saves.
-MANY_TARGETS = 64
 # What autograd calls for softmax. PyTorch does not promise to keep it: where it is gone this is None, and the product
 # of Jacobian and vector is written out.
 SOFTMAX_BACKWARD: Callable[..., Tensor] | None = getattr(torch, "_softmax_backward_data", None)
@@ -151,12 +149,6 @@ class _Member:
 
         weight = target_weights(member, counting.average, batches=steps)
         row_weight = np.bincount(row, weights=weight, minlength=len(code))
-        targets = bounds_of(member.masked_counts.reshape(steps, -1).sum(axis=1))
-        word = member.targets
-        if len(word) > MANY_TARGETS * len(member):
-            merged, which = np.unique(row * vocabulary + word, return_inverse=True)
-            weight, targets = np.bincount(which, weights=weight), np.searchsorted(merged, rows * vocabulary)
-            row, word = np.divmod(merged, vocabulary)
         # Where each row's scores begin among those of its step.
         begins = (np.arange(len(code)) - np.repeat(rows[:-1], sizes)) * vocabulary
         precision = np.float64 if counting.dtype == torch.float64 else np.float32
@@ -164,10 +156,10 @@ class _Member:
             log_counts=torch.from_numpy(log_number).view(steps, -1, vocabulary),
             document=document,
             query=query,
-            place=begins.take(row) + word,
+            place=begins.take(row) + member.targets,
             weight=weight.astype(precision),
             row_weight=row_weight.astype(precision),
-            bounds=(rows, targets),
+            bounds=(rows, bounds_of(member.masked_counts.reshape(steps, -1).sum(axis=1))),
         )
 
 

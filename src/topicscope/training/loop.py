@@ -97,14 +97,7 @@ def train(
             # the corpus is read: if the run is killed meanwhile, it resumes with them.
             shutil.rmtree(folder.tokenizer_path, ignore_errors=True)
             folder.create(chosen)
-        source: Source
-        if isinstance(chosen.data, TextData):
-            from topicscope.training.text import prepare_text
-
-            source, facts["passages"] = prepare_text(chosen.data, folder.path, report=report)
-            folder.settings_to_train(chosen, seeds, resume=True, facts=facts)
-        else:
-            source = TopicModel.from_settings(chosen.data)
+        source = _source(chosen, seeds, folder, facts, report)
         chosen.check_vocabulary(source.vocabulary)
         if place == CPU:
             # The weights alone may be too large to be drawn.
@@ -125,6 +118,19 @@ def train(
         elif on_text:
             logger.info("the model is not BERT's architecture: no Hugging Face folder is saved.")
     return folder
+
+
+def _source(
+    settings: Settings, seeds: Sequence[int], folder: RunFolder, facts: dict[str, str], report: Report | None
+) -> Source:
+    """The topic model; or the passages of the corpus, which must be those of the run that is resumed."""
+    if not isinstance(settings.data, TextData):
+        return TopicModel.from_settings(settings.data)
+    from topicscope.training.text import prepare_text
+
+    text, facts["passages"] = prepare_text(settings.data, folder.path, report=report)
+    folder.settings_to_train(settings, seeds, resume=True, facts=facts)
+    return text
 
 
 def train_seeds(
@@ -275,7 +281,7 @@ class Trainer:
     def _observe(self) -> None:
         """Keep matrices where they are due, and W^V where a row to come compares with it, no longer."""
         if self.step in self.measures.frame_steps:
-            self._recorder.add_frame(self.step, self.measures.frame(self.step), self._going)
+            self._recorder.add("frames", self.step, self.measures.frame(self.step), self._going)
         later = self.step + ROTATION_STEPS
         if has_row(self.training, later) or has_regular_row(self.training, later):
             self._history[self.step] = self.engine.weights["value"].detach().clone()
@@ -294,7 +300,7 @@ class Trainer:
         if (earlier := self._history.get(self.step - ROTATION_STEPS)) is not None:
             now = self.engine.weights["value"].detach()
             numbers["rotation"] = rotation(now.cpu().numpy(), earlier.cpu().numpy())
-        self._recorder.add(self.step, {**numbers, **self.measures.numbers()}, self._going)
+        self._recorder.add("metrics", self.step, {**numbers, **self.measures.numbers()}, self._going)
 
     def _validates(self) -> bool:
         """Whether the loss on held-out documents is computed at this step; at the last one it always is."""

@@ -56,45 +56,35 @@ class Recorder:
     def __init__(self, run: Run) -> None:
         """The run has what was recorded before."""
         self._run = run
-        self._rows = _apart(run.steps, run.metrics)
-        self._frames = _apart(run.frame_steps, run.frames)
+        self._rows = {
+            kind: [
+                (step, {name: array[:, place] for name, array in arrays.items()}) for place, step in enumerate(steps)
+            ]
+            for kind, steps, arrays in (
+                ("metrics", run.steps.tolist(), run.metrics),
+                ("frames", run.frame_steps.tolist(), run.frames),
+            )
+        }
 
-    def add(self, step: int, numbers: Numbers, going: Bool[np.ndarray, " seed"]) -> None:
-        """Add a row of metrics, of the seeds that have not diverged."""
-        self._rows.append((step, _of_seeds(numbers, going)))
-
-    def add_frame(self, step: int, arrays: Numbers, going: Bool[np.ndarray, " seed"]) -> None:
-        """Add a frame."""
-        self._frames.append((step, _of_seeds(arrays, going)))
+    def add(self, kind: str, step: int, numbers: Numbers, going: Bool[np.ndarray, " seed"]) -> None:
+        """Add a row of "metrics" or "frames"; matrices may be there of the first seed alone."""
+        own = {
+            name: np.where(going[: len(array)].reshape(-1, *(1,) * (array.ndim - 1)), array, np.nan).astype(array.dtype)
+            for name, array in numbers.items()
+        }
+        self._rows[kind].append((step, own))
 
     def run(self) -> Run:
         """Everything so far."""
-        (steps, metrics), (frame_steps, frames) = _joined(self._rows), _joined(self._frames)
+        (steps, metrics), (frame_steps, frames) = (_joined(self._rows[kind]) for kind in ("metrics", "frames"))
         return dataclasses.replace(self._run, steps=steps, metrics=metrics, frame_steps=frame_steps, frames=frames)
 
 
-Rows = list[tuple[int, dict[str, np.ndarray]]]
-
-
-def _apart(steps: Int[np.ndarray, " row"], arrays: Mapping[str, np.ndarray]) -> Rows:
-    return [
-        (step, {name: array[:, place] for name, array in arrays.items()}) for place, step in enumerate(steps.tolist())
-    ]
-
-
-def _joined(rows: Rows) -> tuple[Int[np.ndarray, " row"], dict[str, np.ndarray]]:
+def _joined(rows: list[tuple[int, dict[str, np.ndarray]]]) -> tuple[Int[np.ndarray, " row"], dict[str, np.ndarray]]:
     like = {name: array for _, arrays in reversed(rows) for name, array in arrays.items()}
     missing = {name: np.full_like(array, np.nan) for name, array in like.items()}
     joined = {name: np.stack([own.get(name, missing[name]) for _, own in rows], axis=1) for name in sorted(like)}
     return np.array([step for step, _ in rows], dtype=np.int64), joined
-
-
-def _of_seeds(arrays: Numbers, going: Bool[np.ndarray, " seed"]) -> dict[str, np.ndarray]:
-    """Matrices may be there for the first seeds only."""
-    return {
-        name: np.where(going[: len(array)].reshape(-1, *(1,) * (array.ndim - 1)), array, np.nan).astype(array.dtype)
-        for name, array in arrays.items()
-    }
 
 
 def norms(weights: Weights) -> dict[str, Float[np.ndarray, "seed layer"]]:
