@@ -1,29 +1,23 @@
-"""The playground's speed in Chromium while it draws, beside plain JavaScript, its C compiled natively and our engine.
+"""The playground's speed in Chromium while it draws, beside wasmtime and our engine.
 
-``python benchmarks/playground.py`` prints a table, the time from a slider to the picture, and the browser's memory
-before and after 25,000 steps at the paper's setting. It takes two to four minutes. Speeds are steps per second of
-processor time, so that a busy machine does not matter much; what the reader of a page waits for is by the clock.
-``--steps 1000000`` looks at the memory after a million steps, which takes about twenty minutes on an idle core.
+``python benchmarks/playground.py`` prints a table and the time from a slider to the picture; it takes two minutes.
+Speeds are steps per second of processor time, so that a busy machine does not matter much; what the reader of a page
+waits for is by the clock.
 """
 
-import argparse
-import ctypes
 import json
-import resource
 import sys
 import tempfile
 import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tools")]
+sys.path.insert(0, str(ROOT / "tests"))
 
-import build_playground as build  # noqa: E402
 from support.browser import Browser, browser, require_browser  # noqa: E402
 from support.wasm import Core, Setting  # noqa: E402
 from topicscope.commands.playground import playground  # noqa: E402
@@ -47,27 +41,18 @@ MODELS: dict[str, tuple[str, int, Model]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=25_000, help="steps between the two looks at the memory")
-    options = parser.parse_args()
     require_browser()
-    with tempfile.TemporaryDirectory() as folder:
-        library = Path(folder) / "playground.so"
-        build.build_native(library)
-        with browser(Path(folder) / "profile") as opened:
-            file = playground(out=Path(folder) / "playground.html")
-            open_page(opened, file)
-            print("steps per second of processor time, V = 101, batches of 40 documents, Adam, squared loss\n")
-            print("                      Chromium  JavaScript  wasmtime  native C  engine  8 seeds")
-            for name, (parts, number, model) in MODELS.items():
-                speeds = [in_chromium(opened, parts), in_javascript(opened, uniform=number == 1), in_wasmtime(number)]
-                speeds += [natively(library, number), engine(model, 1), engine(model, SEEDS)]
-                print(
-                    f"{name:20}"
-                    + "".join(f"{speed:>{wide}.0f}" for speed, wide in zip(speeds, (10, 12, 10, 10, 8, 9), strict=True))
-                )
-            print(f"\nfrom slider to picture, milliseconds of the clock: {slider_to_picture(opened)}")
-            print(f"\nmemory at the paper's setting, all of eq. 7: {memory(opened, options.steps)}")
+    with tempfile.TemporaryDirectory() as folder, browser(Path(folder) / "profile") as opened:
+        open_page(opened, playground(out=Path(folder) / "playground.html"))
+        print("steps per second of processor time, V = 101, batches of 40 documents, Adam, squared loss\n")
+        print("                      Chromium  wasmtime  engine  8 seeds")
+        for name, (parts, number, model) in MODELS.items():
+            speeds = [in_chromium(opened, parts), in_wasmtime(number), engine(model, 1), engine(model, SEEDS)]
+            print(
+                f"{name:20}"
+                + "".join(f"{speed:>{wide}.0f}" for speed, wide in zip(speeds, (10, 10, 8, 9), strict=True))
+            )
+        print(f"\nfrom slider to picture, milliseconds of the clock: {slider_to_picture(opened)}")
 
 
 def open_page(opened: Browser, file: Path) -> None:
@@ -114,36 +99,12 @@ def in_chromium(opened: Browser, parts: str) -> float:
     return float(steps / max(after[thread] - before.get(thread, 0.0) for thread in after))
 
 
-def in_javascript(opened: Browser, *, uniform: bool) -> float:
-    """The same step, written by hand in plain JavaScript with typed arrays, in the page's own thread."""
-    text = (ROOT / "benchmarks/step.js").read_text(encoding="utf-8")
-    before = thread_seconds(opened)
-    steps = opened.value(f"(() => {{ {text}\nreturn done({json.dumps(uniform)}, 8000); }})()")
-    after = thread_seconds(opened)
-    return float(steps / max(after[thread] - before.get(thread, 0.0) for thread in after))
-
-
 def in_wasmtime(parts: int) -> float:
     core = Core(Setting(parts=parts))
-    return _speed(lambda steps: core.call("train", steps))
-
-
-def natively(library: Path, parts: int) -> float:
-    """The C as this machine's own code; eight seeds are eight of these one after another, at the same speed each."""
-    native = ctypes.CDLL(str(library))
-    native.settings.restype = ctypes.POINTER(ctypes.c_double)
-    native.start.argtypes, native.train.restype = [ctypes.c_double], ctypes.c_double
-    numbers = [float(value) for value in vars(Setting(parts=parts)).values()]
-    np.ctypeslib.as_array(native.settings(), shape=(len(numbers),))[:] = numbers
-    native.start(0.0)
-    return _speed(native.train)
-
-
-def _speed(train: Any) -> float:
-    train(50)
+    core.call("train", 50)
     began, steps = time.process_time(), 0
     while time.process_time() - began < 3:
-        train(100)
+        core.call("train", 100)
         steps += 100
     return steps / (time.process_time() - began)
 
@@ -183,44 +144,6 @@ def slider_to_picture(opened: Browser) -> str:
             )
         found[name] = f"{np.median(times):.0f} (largest {max(times):.0f})"
     return f"p_m {found['mask']}, T {found['topics']}"
-
-
-def memory(opened: Browser, steps: int) -> str:
-    """The page's heap after collection, and all memory of the page's process, before and after so many steps."""
-    opened.value(
-        f"{API}.pause(), {API}.set({json.dumps({'parts': 'all', 'topics': 10})}), {API}.restart(), {API}.run()"
-    )
-    opened.wait(f"{API}.state().step > 1000")
-    process = max(renderers(opened), key=resident)
-
-    def used() -> tuple[float, float]:
-        opened.driver.execute_cdp_cmd("HeapProfiler.collectGarbage", {})
-        return opened.driver.execute_cdp_cmd("Runtime.getHeapUsage", {})["usedSize"] / 1e6, resident(process)
-
-    before, began, clock = used(), opened.value(f"{API}.state().step"), time.perf_counter()
-    while opened.value(f"{API}.state().step") < began + steps:
-        time.sleep(1)
-    after, done = used(), opened.value(f"{API}.state().step") - began
-    opened.value(f"{API}.pause()")
-    return (
-        f"heap {before[0]:.2f} MB, whole process {before[1]:.0f} MB; {done:,} steps later ("
-        f"{time.perf_counter() - clock:.0f} s) heap {after[0]:.2f} MB, whole process {after[1]:.0f} MB"
-    )
-
-
-def renderers(opened: Browser) -> list[int]:
-    """Processes of this browser that show pages."""
-    shows = []
-    for process in family(opened):
-        with suppress(OSError):
-            if b"--type=renderer" in Path(f"/proc/{process}/cmdline").read_bytes():
-                shows.append(process)
-    return shows
-
-
-def resident(process: int) -> float:
-    """Memory of a process in megabytes."""
-    return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
 
 
 if __name__ == "__main__":

@@ -20,10 +20,10 @@ import numpy as np
 import ray
 from joblib import cpu_count
 
-from pages import write_part
 from topicscope.commands.sweep import sweep
 from topicscope.settings.sweep import Sweep
 from topicscope.work import Task, map_tasks
+from training_steps import write_part
 
 # Items of about a second, so that starting workers is not what is measured.
 WORK_STEPS = 1_000
@@ -54,22 +54,12 @@ def empty(number: int) -> bytes:
 
 
 def seconds(function: Callable[[int], bytes], count: int, engine: str, workers: int) -> float:
-    """Of a map, from its call to its last result; for Ray, one that has started already."""
+    """Of a map, from its call to its last result."""
     tasks = [Task(str(number), {"number": number}, number) for number in range(count)]
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
         map_tasks(function, tasks, Path(folder), engine=engine, workers=workers)
         return time.perf_counter() - began
-
-
-def on_ray(function: Callable[[int], bytes], count: int, workers: int) -> float:
-    """On a Ray whose workers are up."""
-    ray.init(address="local", num_cpus=workers, include_dashboard=False, object_store_memory=10**8, log_to_driver=False)
-    try:
-        seconds(empty, 4 * workers, "ray", workers)
-        return seconds(function, count, "ray", workers)
-    finally:
-        ray.shutdown()
 
 
 def sweep_seconds(engine: str, runs: int) -> float:
@@ -97,13 +87,9 @@ def measure(turns: int, runs: int) -> dict[str, list[float]]:
     for _ in range(turns):
         one, two = (seconds(busy, WORK_ITEMS, "local", workers) for workers in (1, 2))
         note("local 1 → 2", one / two)
-        one, two = (on_ray(busy, WORK_ITEMS, workers) for workers in (1, 2))
-        note("ray 1 → 2", one / two)
         note("local per item, ms", 1e3 * seconds(empty, EMPTY_ITEMS, "local", 1) / EMPTY_ITEMS)
-        note("ray per item, ms", 1e3 * on_ray(empty, EMPTY_ITEMS, 2) / EMPTY_ITEMS)
-        note("local start, s", seconds(empty, 2, "local", 2))
-        note("ray start, s", seconds(empty, 2, "ray", 2))
         for engine in ("local", "ray"):
+            note(f"{engine} start, s", seconds(empty, 2, engine, 2))
             note(f"{engine} runs per minute", 60 * runs / sweep_seconds(engine, runs))
     return found
 
@@ -118,10 +104,8 @@ def page(found: dict[str, list[float]], turns: int, runs: int) -> str:
         f"Medians over {turns} turns, least and most in brackets.\n",
         "| | local | Ray |",
         "|---|---:|---:|",
-        f"| speed of two workers over one, {WORK_ITEMS} equal items | {spread(found['local 1 → 2'])} "
-        f"| {spread(found['ray 1 → 2'])} |",
-        f"| an empty item, ms (its two files brought to disk; local: in one process) "
-        f"| {spread(found['local per item, ms'])} | {spread(found['ray per item, ms'])} |",
+        f"| speed of two workers over one, {WORK_ITEMS} equal items | {spread(found['local 1 → 2'])} | |",
+        f"| an empty item, ms, in one process | {spread(found['local per item, ms'])} | |",
         f"| two empty items with the start of two workers, s | {spread(found['local start, s'])} "
         f"| {spread(found['ray start, s'])} |",
         f"| runs per minute: a sweep of {runs} runs of 100 steps, eight seeds in one tensor, two workers, start "

@@ -34,12 +34,6 @@ def build(file: Path) -> None:
     subprocess.run(command, cwd=CORE, check=True)
 
 
-def build_native(file: Path) -> None:
-    """Compile the same sources to a shared library of this machine, for benchmarks."""
-    command = [sys.executable, "-m", "ziglang", "cc", "-O3", "-mcpu=native", "-fno-math-errno", "-shared", "-fPIC"]
-    subprocess.run([*command, *SOURCES, "-o", str(file.resolve())], cwd=CORE, check=True)
-
-
 if __name__ == "__main__":
     build(BUILT)
     print(f"{BUILT}: {BUILT.stat().st_size:,} bytes")
