@@ -67,7 +67,7 @@ def test_rate_and_momentum_only_stretch_time_and_a_smaller_start_takes_a_little_
         return prediction
 
     plain = take_off(rate=0.1)
-    assert take_off(rate=0.005, optimizer="momentum", momentum=0.9) == pytest.approx(2 * plain, rel=0.01)
+    assert take_off(rate=0.005, optimizer="momentum") == pytest.approx(2 * plain, rel=0.01)
     smaller = predict(SMALL, STRONG, Stepping(scale=5e-4, rate=0.1, batch=10**6), steps=1e7).take_off
     assert smaller is not None
     assert 1.2 * plain < smaller < 10 * plain, "a start a hundred times smaller costs a logarithm"
@@ -82,5 +82,5 @@ def test_what_cannot_be_predicted_is_refused_in_a_sentence() -> None:
         predict(replace(SMALL, ends=True), STRONG, Stepping(loss="cross_entropy"))
     with pytest.raises(InputError, match=r"data\.dirichlet"):
         predict(replace(SMALL, dirichlet=(0.1, 0.2, 0.3)), STRONG, Stepping(loss="cross_entropy"))
-    with pytest.raises(InputError, match="momentum"):
-        Stepping(momentum=1.0)
+    with pytest.raises(InputError, match="scale"):
+        Stepping(scale=0.0)

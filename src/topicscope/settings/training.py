@@ -14,6 +14,8 @@ Schedule = Literal["joint", "two_stage", "alternating"]
 Precision = Literal["float32", "float64"]
 Engine = Literal["auto", "bag", "reference"]
 
+# μ of SGD with momentum.
+MOMENTUM = 0.9
 # Nobody waits for more steps, keeps more snapshots or has more threads.
 MOST_STEPS, MOST_SNAPSHOTS, MOST_THREADS = 10**12, 10**5, 10**4
 

@@ -61,16 +61,12 @@ class FamilyResiduals:
 
     u: tuple[float, ...]
     """u₀ … u_Tv of the nearest member."""
-
     clauses: dict[str, Deviation]
     """How far each clause's two sides differ at the fitted u; in 1b, 3a and 3b they are sums over a topic's words."""
-
     distance: float
     """Frobenius distance to the nearest member."""
-
     loss: float
     """Expected loss over infinite documents."""
-
     excess_loss: float
     """That loss minus the family's: 0 for a member."""
 
@@ -81,20 +77,16 @@ class OptimumResiduals:
 
     clauses: dict[str, Deviation]
     """For each class of entries, and "all": matrix minus optimum, entry by entry."""
-
     distance: float
     """Frobenius distance."""
-
     relative_distance: float
     """That distance over the optimum's norm."""
-
     loss: float
     optimum_loss: float
     excess_loss: float
 
     share_of_gain: float | None
     """The matrix's gain over predicting nothing (W = 0) as a share of the optimum's; None if the optimum has none."""
-
     classes: dict[str, ClassAverage | None]
     """The optimum's own averages."""
 
@@ -105,26 +97,21 @@ class Check(Result):
 
     verdict: str
     """What the numbers say, in one sentence."""
-
     source: str
     matrix: str
     """What the matrix is, as a formula."""
-
     data: Data
     masking: Masking
     classes: dict[str, ClassAverage | None]
     lemma_1: FamilyResiduals | None
     theorem_1: FamilyResiduals | None
     """For E = W^E⊤W^E, if the embedding is not one-hot."""
-
     theorem_2: OptimumResiduals | None
     finite: OptimumResiduals | None
     """The distance to the setting's optimum for finite documents."""
-
     notes: tuple[str, ...]
     word_topics: Int[np.ndarray, " token"]
     """Each token's topic; 0 for [MASK]."""
-
     matrices: dict[str, Matrix] = field(default_factory=dict)
     """The "matrix" itself, and the optima "finite" and "theorem_2" where they are defined."""
 

@@ -37,13 +37,10 @@ class Moments:
 
     second: Float[np.ndarray, "token token"]
     """S = E[x̃x̃⊤]."""
-
     cross: Float[np.ndarray, "token token"]
     """R = E[yx̃⊤]; row i is the word to predict."""
-
     mean: Float[np.ndarray, " token"]
     """s = E[x̃]."""
-
     label: Float[np.ndarray, " token"]
     """r = E[y]."""
 

@@ -23,28 +23,20 @@ class TheorySetting:
 
     topics: int = Data.topics
     """T, the number of topics."""
-
     words: int = Data.words
     """v, the number of words per topic."""
-
     per_document: int = Data.per_document
     """τ, the number of topics per document (Assumption 1, and the τ-topic sampler)."""
-
     mask: float = Masking.mask
     """p_m, the probability that a position is masked."""
-
     keep: float = Masking.keep
     """p_c, the probability that a masked position keeps its word."""
-
     random: float = Masking.random
     """p_r, the probability that a masked position gets a random word."""
-
     dirichlet: tuple[float, ...] = Data.dirichlet
     """The Dirichlet's parameter of LDA documents: one number for all topics, or one per topic."""
-
     length: tuple[int, int] = Data.length
     """Shortest and longest finite document."""
-
     topic_words: str = ""
     """Your own topics, which may overlap: a matrix (.csv, .tsv or .npy) with a row per topic and a column per word."""
 

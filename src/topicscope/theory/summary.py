@@ -82,10 +82,8 @@ class Theorem1Example:
 
     diagonal: float
     """E_ii = c₃ of the diagonal example."""
-
     bias: float
     """b_i."""
-
     block_sum_gap: float
     """Σ own topic − Σ other topic."""
 
@@ -96,28 +94,20 @@ class ValueMatrix:
 
     c1: float | None = None
     """c₁; Theorem 2's constants, as are the next; your own topics have none."""
-
     c2: float | None = None
     """c₂."""
-
     c3: float | None = None
     """c₃."""
-
     mask_column: float | None
     """W_i0, [MASK] column."""
-
     same_word: float | None
     """Same word."""
-
     same_topic: float | None
     """Same topic."""
-
     different_topic: float | None
     """Different topic."""
-
     loss: float
     """Loss."""
-
     loss_of_theorem2: float | None = None
     """Loss of Theorem 2's matrix; on the same documents."""
 
@@ -129,25 +119,18 @@ class Dynamics:
     stepping: Stepping
     stage1_topic_rate: float | None
     """Stage 1, infinite τ-topic documents: W^V's topic mode."""
-
     stage2_topic_rate: float | None
     """Stage 2, infinite τ-topic documents: attention's topic mode, over √d_a."""
-
     time_ratio: float | None
     """How much longer stage 2's topic mode takes than stage 1's."""
-
     stage1: Stage1Rates | None
     """Stage 1, finite LDA documents."""
-
     stage2: Stage2Rates | None
     """Stage 2, finite LDA documents."""
-
     take_off: float | None = None
     """Predicted take-off, in steps."""
-
     gain_at_take_off: float | None = None
     """g at take-off: how far stage 1 has come."""
-
     mask_take_off: float | None = None
     """[MASK] queries' own take-off, in steps."""
 
@@ -160,32 +143,24 @@ class Theory(Result):
     theorem1: Theorem1Example | None
     theorem2: ValueMatrix | None
     """On infinite documents."""
-
     theorem3: Theorem3 | None
     attention_optimum: AttentionOptimum | None
     """Of Theorem 2's W^V."""
-
     attention_optimum_free: AttentionOptimum | None
     """The same with a free weight of word queries on [MASK] keys (§5.3)."""
-
     attention_optimum_diagonal: AttentionOptimum | None
     """Of the diagonal W^V of appendix D.4."""
-
     attention_optimum_diagonal_free: AttentionOptimum | None
     finite: ValueMatrix | None
     """The optimum for finite LDA documents: no bias, eq. 1, λ = 0."""
-
     finite_topics: ValueMatrix | None
     """The same for documents of τ topics."""
-
     dynamics: Dynamics | None
     bayes: BayesFloors | None
     """Floors of any model for LDA documents."""
-
     bayes_topics: BayesFloors | None
     reasons: dict[str, str]
     """Why a number is None, by its dotted name."""
-
     notes: dict[str, list[str]]
     """What a reader should know beside a part's numbers."""
 
@@ -205,7 +180,6 @@ class Summary:
     take_off: bool = True
     samples: int = SAMPLES
     """How many documents are drawn for each Bayes floor; 0 leaves the floors out."""
-
     seed: int = 0
     report: Report | None = None
 
@@ -436,10 +410,8 @@ class FiniteLandscape:
     length: tuple[int, int]
     weights: Float[np.ndarray, " point"]
     """The values of α and of β on its grid."""
-
     loss: Float[np.ndarray, "point point"]
     """One row per α and one column per β, for Assumption 2's weights."""
-
     optima: dict[str, SampledOptimum]
     """"assumption_2": of Assumption 2's weights; "free_mask_weights": with the two weights on [MASK] keys free, besides
     α and β; "by_topics": the same among weights that treat all words of a topic alike; "joint": of W^V and these
@@ -455,20 +427,16 @@ class LandscapeGrid(Result):
     classes: ClassMatrix
     weights: Float[np.ndarray, " point"]
     """The values of α and of β on the grid."""
-
     loss: Float[np.ndarray, "point point"]
     """One row per α and one column per β."""
-
     word_loss: Float[np.ndarray, "point point"] | None
     """The same without [MASK] queries; None if there are no others."""
-
     optimum: AttentionOptimum
     optimum_without_mask_queries: AttentionOptimum | None
     theorem3: Theorem3
     finite: FiniteLandscape | None = None
     reasons: dict[str, str] = field(default_factory=dict)
     """Why a number is None, by its dotted name."""
-
     notes: dict[str, list[str]] = field(default_factory=dict)
     """What a reader should know beside a part's numbers."""
 

@@ -17,11 +17,11 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float
 
-from topicscope.errors import InputError, check_at_least, check_one_of, check_positive, refuse
+from topicscope.errors import InputError, check_at_least, check_one_of, check_positive
 from topicscope.measure.stages import TAKE_OFF, distance_from_uniform
 from topicscope.randomness import Purpose, generator
 from topicscope.settings.data import Data, Masking
-from topicscope.settings.training import Loss, Optimizer
+from topicscope.settings.training import MOMENTUM, Loss, Optimizer
 from topicscope.synthetic.documents import Bags
 from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
@@ -61,8 +61,6 @@ class Stepping:
     """s: entries of W^V, W^K and W^Q are N(0, s²)."""
     width: int = 0
     """d_a, the rows of W^K and W^Q; V if 0."""
-    momentum: float = 0.9
-    """μ, for the optimizer "momentum"."""
     epsilon: float = 1e-8
     """Adam's ε."""
     batch: int = 40
@@ -75,8 +73,6 @@ class Stepping:
             check_positive(name, getattr(self, name))
         check_at_least("width", self.width, 0)
         check_at_least("batch", self.batch, 1)
-        if not 0 <= self.momentum < 1:
-            raise refuse("momentum", self.momentum, "give a number from 0 up to, not including, 1")
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,17 +125,14 @@ class Population:
     """
 
     def __init__(self, data: Data, masking: Masking, loss: Loss, *, seed: int = 0) -> None:
-        self.vocabulary, model, draw = (
-            Vocabulary.of(data),
-            TopicModel.from_settings(data),
-            generator(seed, Purpose.THEORY),
-        )
+        self.vocabulary = Vocabulary.of(data)
         if self.vocabulary.count > MOST_WORDS:
             raise InputError(
                 f"topics · words = {self.vocabulary.count} is not allowed for a predicted take-off: give at most "
                 f"{MOST_WORDS}."
             )
         self.data, self.masking, self.loss = data, masking, loss
+        draw, model = generator(seed, Purpose.THEORY), TopicModel.from_settings(data)
         documents = sample_documents(model, DOCUMENTS[loss], generator=draw)
         self.documents = mask_documents(documents, masking, model.vocabulary, generator=draw)
         self.rows = Rows.of(self.documents, self.vocabulary)
@@ -231,7 +224,7 @@ def predict(
     population = Population(data, masking, stepping.loss, seed=seed)
     size = population.vocabulary
     width = stepping.width or size.count + 1
-    rate = stepping.rate / (1 - stepping.momentum) if stepping.optimizer == "momentum" else stepping.rate
+    rate = stepping.rate / (1 - MOMENTUM) if stepping.optimizer == "momentum" else stepping.rate
 
     def far(state: Reduced) -> float:
         return population.rows.distance(state.logits(size, width)) - FAR
@@ -351,31 +344,30 @@ def draw_logits(
     states: list[Reduced], vocabulary: Vocabulary, width: int, *, generator: np.random.Generator
 ) -> Float[np.ndarray, "point token token"]:
     """The M of one draw of W^K and W^Q at each state: Gaussian columns with the state's products on average."""
-    count = vocabulary.count
-    # The same normal numbers serve at every time: on each mode W^Q is the part that it shares with W^K, and the rest.
-    first, second = generator.normal(size=(2, width, count + 1))
-    ends = np.column_stack(
-        [end for drawn in (first, second) for end in (drawn[:, 0], drawn[:, 1:].sum(axis=1) / np.sqrt(count))]
-    )
-    mean = np.ones((count, count)) / count
-    blocks = np.kron(np.eye(vocabulary.topics), np.full((vocabulary.words,) * 2, 1 / vocabulary.words))
-    projections = {TOPIC: blocks - mean, SAME_WORD: np.eye(count) - blocks}
+    # The same normal numbers serve at every time.
+    first, second = generator.normal(size=(2, width, vocabulary.count + 1))
     logits = []
     for state in states:
-        keys, queries = np.zeros((2, width, count + 1))
-        for mode, projection in projections.items():
-            key, query, cross = (products[mode] / width for products in (state.key, state.query, state.cross))
-            own = cross / np.sqrt(key) if key > 0 else 0.0
-            keys[:, 1:] += np.sqrt(key) * first[:, 1:] @ projection
-            queries[:, 1:] += (own * first[:, 1:] + np.sqrt(max(query - own**2, 0.0)) * second[:, 1:]) @ projection
+        key, query, cross = (products / width for products in (state.key, state.query, state.cross))
+        # What W^K and W^Q are of the first numbers and of the second. On each contrast W^Q is the part that it shares
+        # with W^K, and the rest.
+        (key_first, query_first), (key_second, query_second) = np.zeros((2, 2, 4, 4))
+        for mode in (TOPIC, SAME_WORD):
+            key_first[mode] = np.sqrt(max(key[mode], 0.0))
+            query_first[mode] = cross[mode] / key_first[mode] if key_first[mode] else 0.0
+            query_second[mode] = np.sqrt(max(query[mode] - query_first[mode] ** 2, 0.0))
         # The plane: four correlated numbers, [MASK] and mean word of W^K and of W^Q.
-        cross = state.cross[PLANE]
-        joint = np.block([[state.key[PLANE], cross], [cross.T, state.query[PLANE]]]) / width
+        joint = np.block([[key[PLANE], cross[PLANE]], [cross[PLANE].T, query[PLANE]]])
         values, vectors = np.linalg.eigh(joint)
         root = vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
-        plane = ends @ root
-        for matrix, own in ((keys, plane[:, :2]), (queries, plane[:, 2:])):
-            matrix[:, 0] += own[:, 0]
-            matrix[:, 1:] += own[:, 1:] / np.sqrt(count)
+        key_first[PLANE], query_first[PLANE] = root[:2, :2], root[:2, 2:]
+        key_second[PLANE], query_second[PLANE] = root[2:, :2], root[2:, 2:]
+        keys, queries = (
+            sum(
+                numbers @ vocabulary.matrix(vocabulary.classes(modes))
+                for numbers, modes in zip((first, second), parts, strict=True)
+            )
+            for parts in ((key_first, key_second), (query_first, query_second))
+        )
         logits.append(keys.T @ queries / np.sqrt(width))
     return np.array(logits)

@@ -114,10 +114,8 @@ class SemidefiniteOptimum:
 
     matrix: Float[np.ndarray, "token token"]
     """E, symmetric and positive semi-definite."""
-
     loss: float
     """Its expected loss."""
-
     gap: float
     """A proven bound: the loss exceeds the minimum over all E ⪰ 0 by at most this (duality gap)."""
 

@@ -13,8 +13,9 @@ from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
 from topicscope.settings import Training
+from topicscope.settings.training import MOMENTUM
 
-MOMENTUM, ADAM_BETAS = 0.9, (0.9, 0.999)
+ADAM_BETAS = (0.9, 0.999)
 # What each keeps of a parameter.
 STATE = {"sgd": (), "momentum": ("momentum_buffer",), "adam": ("exp_avg", "exp_avg_sq", "step")}
 

@@ -193,7 +193,7 @@ def _value(settings: Settings, topic_model: TopicModel) -> tuple[Matrix, str]:
     )
     said = "" if own else kind
     if training.loss == "squared":
-        matrix = _squared_optimum(settings.documents, settings.masking, training.average, ridge)
+        matrix = finite_optimum(moments(topic_model, settings.masking, training.average), ridge)
         return matrix, f"{said}The exact optimum for finite documents at λ = {ridge:g}."
     if topic_model.equal_words is None or not own or not ridge or training.average != "document":
         raise InputError(
@@ -207,14 +207,14 @@ def _value(settings: Settings, topic_model: TopicModel) -> tuple[Matrix, str]:
 def _embedding(settings: Settings, topic_model: TopicModel) -> tuple[Matrix, str]:
     """The best W^E⊤W^E where the embedding is trained alone, as in Theorem 1."""
     training, model = settings.training, settings.model
-    alone = _alone(settings, "embedding", "prediction_bias") and not model.value.train
-    bias = model.prediction_bias
-    alone = alone and not bias.train and bias.start in ("zero", "theorem")
-    if not alone or model.value.start != "identity" or topic_model.equal_words is None:
+    bias, words = model.prediction_bias, topic_model.equal_words
+    alone = _alone(settings, "value_bias") and not bias.train and bias.start in ("zero", "theorem")
+    if not alone or model.value.train or model.value.start != "identity" or words is None:
         raise InputError("W^E⊤W^E is determined only where the embedding is trained alone with W^V = I (Theorem 1).")
     if training.loss != "squared" or model.masked_keys == "hidden" or training.l2:
         raise InputError("Theorem 1 is about the squared loss, visible masked keys and no L2.")
-    matrix = _semidefinite(settings.documents, settings.masking, training.average, bias.start)
+    vector = theorem1_bias(topic_model.topics, words, settings.masking) if bias.start == "theorem" else None
+    matrix = semidefinite_optimum(moments(topic_model, settings.masking, training.average), vector).matrix
     return matrix, "The best positive semi-definite matrix for finite documents."
 
 
@@ -246,21 +246,15 @@ def optimum_measures(settings: Settings, value: Float[np.ndarray, "layer token t
 def _has_own_optimum(settings: Settings) -> bool:
     """Whether W^V alone is trained, on one-hot embeddings and under uniform attention."""
     embedding = settings.model.embedding
-    return _alone(settings, "value") and embedding.start == "identity" and not embedding.train
+    return _alone(settings, "value_bias", "prediction_bias") and embedding.start == "identity" and not embedding.train
 
 
-def _alone(settings: Settings, *names: str) -> bool:
-    """Whether attention is uniform and only these parts matter: biases at zero, no switches on, one layer."""
+def _alone(settings: Settings, *biases: str) -> bool:
+    """Whether attention is uniform and W^E and W^V alone matter: these biases at zero, no switches on, one layer."""
     model = settings.model
-    biases = [model.part(name) for name in ("value_bias", "prediction_bias") if name not in names]
-    still = all(not bias.train and bias.start == "zero" for bias in biases)
+    still = all(not model.part(name).train and model.part(name).start == "zero" for name in biases)
     plain = model.layers == 1 and not model.extras and not model.residual and model.positions == "none"
     return model.uniform and settings.training.schedule == "joint" and plain and still
-
-
-@lru_cache(maxsize=16)
-def _squared_optimum(data: Data, masking: Masking, average: Average, ridge: float) -> Matrix:
-    return finite_optimum(moments(TopicModel.from_settings(data), masking, average), ridge)
 
 
 @lru_cache(maxsize=16)
@@ -271,15 +265,6 @@ def _cross_entropy_optimum(data: Data, masking: Masking, ridge: float) -> Matrix
     words = model.equal_words
     assert words is not None
     return cross_entropy_optimum(bags, model.topics, words, ridge).matrix(model.topics, words)
-
-
-@lru_cache(maxsize=16)
-def _semidefinite(data: Data, masking: Masking, average: Average, bias: str) -> Matrix:
-    model = TopicModel.from_settings(data)
-    words = model.equal_words
-    assert words is not None
-    vector = theorem1_bias(model.topics, words, masking) if bias == "theorem" else None
-    return semidefinite_optimum(moments(model, masking, average), vector).matrix
 
 
 # The matrix of a finished run (`topicscope check`).
