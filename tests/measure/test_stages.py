@@ -1,4 +1,4 @@
-"""The two-stage rule on made-up norms, and the step at which a structure is half there."""
+"""The two-stage rules on made-up curves, and distances and modes against sums over positions."""
 
 import numpy as np
 import pytest
@@ -21,12 +21,10 @@ def _ramp(start: float, end: float, low: float, high: float) -> np.ndarray:
 
 
 def test_two_stages_are_a_value_matrix_that_is_there_before_attention_takes_off() -> None:
-    attention, mask = _ramp(400, 1000, 0.0, 0.6), _ramp(0, 1000, 0.0, 0.5)
-    late = stages(STEPS, attention, mask, _ramp(0, 400, 0.0, 0.9))
-    early = stages(STEPS, attention, mask, _ramp(400, 1000, 0.0, 0.9))
-    # 0.6 (t − 400)/600 reaches 0.05 at step 450; 0.5 t/1000 at step 100.
+    attention = _ramp(400, 1000, 0.0, 0.6)
+    late, early = (stages(STEPS, attention, gain) for gain in (_ramp(0, 400, 0.0, 0.9), _ramp(400, 1000, 0.0, 0.9)))
+    # 0.6 (t − 400)/600 reaches 0.05 at step 450.
     assert late.take_off == early.take_off == 450
-    assert late.mask_take_off == 100
     assert late.gain == pytest.approx(0.9)
     assert late.two
     # Control: the same attention, and a value matrix that comes with it.
@@ -34,23 +32,14 @@ def test_two_stages_are_a_value_matrix_that_is_there_before_attention_takes_off(
     assert not early.two
 
 
-def test_attention_that_never_takes_off_is_censored_and_shows_nothing() -> None:
+def test_attention_that_never_takes_off_or_diverges_shows_nothing() -> None:
     still, gain = np.full(len(STEPS), 0.049), _ramp(0, 400, 0.0, 1.0)
-    found = stages(STEPS, still, _ramp(0, 1000, 0.0, 0.5), gain)
-    assert found.censored
-    assert not found.two
-    assert np.isnan(found.gain)
-    # Control: just above the threshold it is not.
-    assert not stages(STEPS, still + 0.002, still, gain).censored
-
-
-def test_a_run_that_diverges_is_not_censored() -> None:
-    attention, gain = _ramp(400, 1000, 0.0, 0.6), _ramp(0, 400, 0.0, 1.0)
-    gain[-5:] = np.nan
-    found = stages(STEPS, attention, attention, gain)
-    assert found.diverged
-    assert not found.censored
-    assert not found.two
+    broken = np.concatenate([gain[:-5], np.full(5, np.nan)])
+    for nothing in (stages(STEPS, still, gain), stages(STEPS, still + 0.002, broken)):
+        assert (nothing.take_off, nothing.two) == (None, False)
+        assert np.isnan(nothing.gain)
+    # Control: just above the threshold it does.
+    assert stages(STEPS, still + 0.002, gain).take_off == 0
 
 
 def test_a_longer_run_has_the_same_stages() -> None:
@@ -58,7 +47,7 @@ def test_a_longer_run_has_the_same_stages() -> None:
     longer = np.concatenate([STEPS, STEPS[1:] + 1000])
     held = [np.concatenate([curve, np.full(100, curve[-1])]) for curve in (attention, gain)]
     growing = held[1] + np.concatenate([np.zeros(101), np.linspace(0, 9, 100)])
-    assert stages(longer, held[0], held[0], growing) == stages(STEPS, attention, attention, gain)
+    assert stages(longer, held[0], growing) == stages(STEPS, attention, gain)
     # Control: the rule on norms has another verdict for the same curves.
     small = 1e-3
     long_run = norm_stages(longer, held[0] + small, held[0] + small, growing)
@@ -111,71 +100,31 @@ def test_modes_of_keys_are_projections() -> None:
     assert of_topics.min() > 0.1
 
 
-def test_a_value_matrix_that_grows_before_keys_and_queries_take_off_has_two_stages() -> None:
-    attention, value = _ramp(400, 1000, 1.0, 7.0), _ramp(0, 400, 0.1, 10.0)
-    found = norm_stages(STEPS, attention, attention, value)
-    assert found.two
-    # 1 + 6 (t − 400)/600 first exceeds 2 at the row after step 500.
-    assert found.end == 510
-    assert found.steps == pytest.approx(0.51)
-    assert found.growth == pytest.approx(1.0)
+LATE = _ramp(400, 1000, 1.0, 7.0)
 
 
-def test_all_three_growing_at_once_are_not_two_stages() -> None:
-    together = _ramp(0, 1000, 0.1, 10.0)
-    found = norm_stages(STEPS, together, together, together)
-    assert found.end == 20
-    assert not found.two
-
-
-def test_a_third_of_the_growth_in_less_than_a_twentieth_of_the_steps_is_not_a_stage() -> None:
-    attention, value = _ramp(0, 20, 1.0, 10.0), _ramp(0, 10, 0.1, 10.0)
-    found = norm_stages(STEPS, attention, attention, value)
-    assert found.growth > 1 / 3
-    assert found.steps < 0.05
-    assert not found.two
-
-
-def test_keys_and_queries_that_never_move_are_one_stage() -> None:
-    still = np.ones(len(STEPS))
-    found = norm_stages(STEPS, still, still, _ramp(0, 400, 0.1, 10.0))
-    assert found.end is None
-    assert not found.two
-
-
-def test_either_of_keys_and_queries_ends_stage_1() -> None:
-    still, moving, value = np.ones(len(STEPS)), _ramp(400, 1000, 1.0, 7.0), _ramp(0, 1000, 0.1, 10.0)
-    assert norm_stages(STEPS, moving, still, value).end == norm_stages(STEPS, still, moving, value).end == 510
-
-
-def test_a_run_that_diverges_has_no_stages() -> None:
-    attention, value = _ramp(400, 1000, 1.0, 7.0), _ramp(0, 1000, 0.0, 10.0)
-    whole = norm_stages(STEPS, attention, attention, value)
-    broken = value.copy()
-    broken[90:] = np.nan
-    cut = norm_stages(STEPS, attention, attention, broken)
-    assert whole.growth == pytest.approx(5.1 / 10)
-    assert whole.two
-    assert np.isnan([cut.growth, cut.steps]).all()
-    assert not cut.two
-
-
-def test_a_shrinking_value_matrix_has_made_none_of_its_growth() -> None:
-    attention = _ramp(400, 1000, 1.0, 7.0)
-    found = norm_stages(STEPS, attention, attention, _ramp(0, 1000, 10.0, 5.0))
-    assert found.growth == 0
-    assert not found.two
-    # Control: one that grows has.
-    assert norm_stages(STEPS, attention, attention, _ramp(0, 1000, 5.0, 10.0)).growth > 0.5
-
-
-def test_a_share_of_growth_is_at_most_all_of_it() -> None:
-    attention, value = _ramp(400, 1000, 1.0, 7.0), _ramp(0, 400, 1.0, 10.0)
-    falling = value - _ramp(400, 1000, 0.0, 8.9)
-    found = norm_stages(STEPS, attention, attention, falling)
-    assert falling[51] > 5 * falling[-1]
-    assert found.growth == 1
-    assert found.two
+@pytest.mark.parametrize(
+    ("attention", "value", "end", "growth", "two"),
+    [
+        # 1 + 6 (t − 400)/600 first exceeds 2 at the row after step 500.
+        pytest.param(LATE, _ramp(0, 400, 0.1, 10.0), 510, 1.0, True, id="first W^V"),
+        pytest.param(LATE, _ramp(0, 1000, 0.0, 10.0), 510, 0.51, True, id="W^V half way"),
+        pytest.param(_ramp(0, 1000, 0.1, 10.0), _ramp(0, 1000, 0.1, 10.0), 20, 0.02, False, id="all at once"),
+        pytest.param(_ramp(0, 20, 1.0, 10.0), _ramp(0, 10, 0.1, 10.0), 10, 1.0, False, id="too short a stage"),
+        pytest.param(np.ones(len(STEPS)), _ramp(0, 400, 0.1, 10.0), None, 1.0, False, id="attention never moves"),
+        pytest.param(LATE, _ramp(0, 1000, 10.0, 5.0), 510, 0.0, False, id="W^V shrinks"),
+        pytest.param(LATE, _ramp(0, 400, 1.0, 10.0) - _ramp(400, 1000, 0.0, 8.9), 510, 1.0, True, id="W^V falls back"),
+    ],
+)
+def test_the_rule_on_norms(attention: np.ndarray, value: np.ndarray, end: int | None, growth: float, two: bool) -> None:
+    found, still = norm_stages(STEPS, attention, attention, value), np.ones(len(STEPS))
+    assert (found.end, found.two) == (end, two)
+    assert found.growth == pytest.approx(growth)
+    # Either of keys and queries ends stage 1.
+    assert norm_stages(STEPS, attention, still, value) == norm_stages(STEPS, still, attention, value) == found
+    broken = norm_stages(STEPS, attention, attention, np.where(STEPS > 900, np.nan, value))
+    assert np.isnan([broken.growth, broken.steps]).all()
+    assert not broken.two
 
 
 def test_plateau_compares_growth_per_step_where_stage_1_ends_with_its_first_half() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from topicscope.errors import InputError
-from topicscope.measure.stages import stages
+from topicscope.measure.stages import run_stages
 from topicscope.settings import Data, Masking, Model, Part, Settings, Training
 from topicscope.settings.model import BIASES
 from topicscope.settings.training import Loss
@@ -29,8 +29,7 @@ def measured(loss: Loss, rate: float, scale: float, training: Training) -> tuple
     run = train_seeds(
         settings, range(5 if loss == "cross_entropy" else 1), TopicModel.from_settings(settings.documents)
     )
-    words, mask = (run.metrics[f"attention/{name}"][:, :, 0] for name in ("words", "mask"))
-    seeds = [stages(run.steps, *curves) for curves in zip(words, mask, run.metrics["uniform_gain"], strict=True)]
+    seeds = run_stages(run)
     return float(np.mean([seed.take_off for seed in seeds])), float(np.mean([seed.gain for seed in seeds]))
 
 

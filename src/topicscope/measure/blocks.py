@@ -1,7 +1,8 @@
 """How a matrix over tokens looks along topic blocks: averages by class of entry, their contrast, and the pattern."""
 
-from dataclasses import dataclass, fields
-from typing import Literal
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -35,16 +36,12 @@ class ClassAverages:
 
     same_word: float
     """The diagonal, [MASK] left out."""
-
     same_topic: float | None
     """Two different words of one topic."""
-
     different_topic: float | None
     """Two words of different topics."""
-
     mask_column: float
     """Word rows of [MASK]'s column."""
-
     mask_row: float
     """[MASK]'s row, its own entry included."""
 
@@ -57,19 +54,17 @@ class ClassAverages:
 
 
 def class_averages(matrix: Float[np.ndarray, "token token"], word_topics: Int[np.ndarray, " token"]) -> ClassAverages:
-    """Average each class of entries of a V × V matrix (token 0 is [MASK]), from sums over topics."""
-    here, member = words_of(word_topics), _membership(word_topics)
-    words = matrix[here][:, here].astype(np.float64)
-    pairs_within, pairs_outside = _pair_counts(member)
-    diagonal, total = float(np.trace(words)), float(words.sum())
-    within = float(np.einsum("it,ij,jt->", member, words, member, optimize=True))
-    return ClassAverages(
-        same_word=diagonal / len(member),
-        same_topic=(within - diagonal) / pairs_within if pairs_within else None,
-        different_topic=(total - within) / pairs_outside if pairs_outside else None,
-        mask_column=float(matrix[here, 0].mean()),
-        mask_row=float(matrix[0].mean()),
-    )
+    """Average each class of entries of a V × V matrix (token 0 is [MASK])."""
+    averages: list[Any] = [None if math.isnan(own) else own for own in averages_by_class(matrix, word_topics).tolist()]
+    return ClassAverages(*averages)
+
+
+def averages_by_class(
+    matrix: Float[np.ndarray, "token token"], word_topics: Int[np.ndarray, " token"]
+) -> Float[np.ndarray, " class"]:
+    """The averages in the order of ``ClassAverages``, in double precision; NaN for a class without entries."""
+    entries = (matrix[where] for where in class_masks(word_topics).values())
+    return np.array([own.mean(dtype=np.float64) if own.size else np.nan for own in entries])
 
 
 def product_contrasts(
@@ -82,8 +77,9 @@ def product_contrasts(
     No product is ever formed: V × V may be too large.
     """
     here, member = words_of(word_topics), _membership(word_topics)
-    left, right = rows[..., here, :], columns[..., here, :]
-    pairs_within, pairs_outside = _pair_counts(member)
+    left, right, sizes = rows[..., here, :], columns[..., here, :], member.sum(axis=0)
+    # Pairs of two different words of one topic, and pairs of words of different topics.
+    pairs_within, pairs_outside = float((sizes * (sizes - 1)).sum()), float(len(member) ** 2 - (sizes**2).sum())
     if not pairs_within or not pairs_outside:
         return None
     within = ((member.T @ left) * (member.T @ right)).sum(axis=(-2, -1))
@@ -92,24 +88,10 @@ def product_contrasts(
     return np.asarray((within - diagonal) / pairs_within - (total - within) / pairs_outside)
 
 
-def _pair_counts(member: Float[np.ndarray, "word topic"]) -> tuple[float, float]:
-    """Pairs of two different words of one topic, and pairs of words of different topics."""
-    sizes = member.sum(axis=0)
-    return float((sizes * (sizes - 1)).sum()), float(len(member) ** 2 - (sizes**2).sum())
-
-
 def _membership(word_topics: Int[np.ndarray, " token"]) -> Float[np.ndarray, "word topic"]:
     """One for a word's own topic, else zero; tokens of no topic are left out."""
     topics = word_topics[words_of(word_topics)]
     return (topics[:, None] == np.unique(topics)).astype(np.float64)
-
-
-def averages_by_class(
-    matrix: Float[np.ndarray, "token token"], word_topics: Int[np.ndarray, " token"]
-) -> Float[np.ndarray, " class"]:
-    """The averages in the order of ``ClassAverages``, in double precision; NaN for a class without entries."""
-    averages = class_averages(matrix.astype(np.float64), word_topics)
-    return np.array([getattr(averages, field.name) for field in fields(averages)], dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -118,7 +100,6 @@ class StandOut:
 
     block: float
     """Two different words of one topic."""
-
     diagonal: float
     """A word with itself."""
 

@@ -32,49 +32,30 @@ class Stages:
 
     take_off: int | None
     """The first logged step at which word queries' attention has taken off; None if it never does."""
-
     gain: float
     """g at take-off; NaN without one."""
 
-    mask_take_off: int | None = None
-    """The same for [MASK] queries, which is a different matter: their attention need not follow topics."""
-
-    diverged: bool = False
-
-    @property
-    def censored(self) -> bool:
-        """Whether the run ended before attention took off: it tells nothing about the order of the two."""
-        return self.take_off is None and not self.diverged
-
     @property
     def two(self) -> bool:
-        """Whether W^V came first; a censored or diverged run does not show it."""
+        """Whether W^V came first; a run that ended before attention took off, or diverged, does not show it."""
         return self.take_off is not None and self.gain >= LEAST_GAIN
 
 
 def stages(
     steps: Int[np.ndarray, " row"],
     words: Float[np.ndarray, " row"],
-    mask: Float[np.ndarray, " row"],
     gain: Float[np.ndarray, " row"],
     *,
     threshold: float = TAKE_OFF,
 ) -> Stages:
-    """Apply the rule to one run: a(t) of word queries and of [MASK] queries, and g(t)."""
-    if not np.isfinite([words[-1], gain[-1]]).all():
-        return Stages(None, np.nan, diverged=True)
-    row, mask_row = (_first(distance >= threshold) for distance in (words, mask))
-    return Stages(
-        take_off=None if row is None else int(steps[row]),
-        gain=np.nan if row is None else float(gain[row]),
-        mask_take_off=None if mask_row is None else int(steps[mask_row]),
-    )
+    """Apply the rule to one run: a(t) of word queries, and g(t)."""
+    row = _first(words >= threshold) if np.isfinite([words[-1], gain[-1]]).all() else None
+    return Stages(None, np.nan) if row is None else Stages(int(steps[row]), float(gain[row]))
 
 
 def run_stages(run: Run, *, threshold: float = TAKE_OFF) -> list[Stages]:
     """Each seed's stages in a run of one layer whose attention was recorded."""
-    words, mask = (run.metrics[f"attention/{queries}"][:, :, 0] for queries in ("words", "mask"))
-    curves = zip(words, mask, run.metrics["uniform_gain"], strict=True)
+    curves = zip(run.metrics["attention/words"][:, :, 0], run.metrics["uniform_gain"], strict=True)
     return [stages(run.steps, *seed, threshold=threshold) for seed in curves]
 
 

@@ -259,12 +259,10 @@ def layers_of(run: Run) -> int:
 
 def layer_stages(run: Run, layer: int, threshold: float = TAKE_OFF) -> list[Stages]:
     """Each seed's stages in one layer: when its attention takes off, and how much of its growth ‖W^V‖ has then made."""
-    words, mask, value = (
-        run.metrics[name][:, :, layer] for name in ("attention/words", "attention/mask", "norm/value")
-    )
+    curves = (run.metrics[name][:, :, layer] for name in ("attention/words", "norm/value"))
     seeds = []
-    for words_of_seed, mask_of_seed, norm in zip(words, mask, value, strict=True):
-        one = stages(run.steps, words_of_seed, mask_of_seed, norm, threshold=threshold)
+    for words, norm in zip(*curves, strict=True):
+        one = stages(run.steps, words, norm, threshold=threshold)
         if one.take_off is not None and run.steps[-1] < 2 * one.take_off:
             # The reference for the growth is missing.
             one = replace(one, take_off=None, gain=np.nan)
