@@ -278,7 +278,7 @@ def read_tensors(path: Path, remedy: str, prefix: str = "") -> dict[str, np.ndar
 
     One with numbers that NumPy does not have is refused.
     """
-    with _read_by_others(path, remedy), safe_open(path, framework="numpy") as file:
+    with read_by_others(path, remedy), safe_open(path, framework="numpy") as file:
         names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118 (not a dict)
         kinds = {name: file.get_slice(name).get_dtype() for name in names}
         if strange := [name for name, kind in kinds.items() if not KINDS.fullmatch(kind)]:
@@ -287,7 +287,7 @@ def read_tensors(path: Path, remedy: str, prefix: str = "") -> dict[str, np.ndar
 
 
 @contextlib.contextmanager
-def _read_by_others(path: Path, remedy: str) -> Iterator[None]:
+def read_by_others(path: Path, remedy: str) -> Iterator[None]:
     """Turn whatever a library raises on damaged bytes into one sentence."""
     with _opened(path, remedy, MOST_ARRAYS):
         try:
@@ -318,12 +318,12 @@ def load_array(
     another.
     """
     if path.suffix == ".npy":
-        with _read_by_others(path, "give a .npy file of numbers"), path.open("rb") as opened:
+        with read_by_others(path, "give a .npy file of numbers"), path.open("rb") as opened:
             return checked_numbers(np.load(opened, allow_pickle=False), str(path))
     if path.suffix != ".safetensors":
         raise InputError(f"{path} is not allowed: give a .npy or .safetensors file.")
     with (
-        _read_by_others(path, "give a .safetensors file of float16, 32 or 64 numbers"),
+        read_by_others(path, "give a .safetensors file of float16, 32 or 64 numbers"),
         safe_open(path, framework="numpy") as file,
     ):
         there = sorted(file.keys())

@@ -127,7 +127,7 @@ def test_bad_options_exit_with_2_and_one_sentence_and_write_nothing(
         ("--seed -1", "seed = -1 is not allowed"),
         ("--topix 3", "did you mean --topics?"),
         ("--optimizer lion", "give one of sgd, momentum, adam"),
-        ("--topic-words data.csv", "topic_words = data.csv cannot be read"),
+        ("--topic-words data.csv", "data.csv cannot be read (No such file"),
         (f"--topic-words {EXAMPLE} --topics 3", "topics = 3 is not allowed: topic_words says how many"),
         (f"--topic-words {EXAMPLE} --dirichlet 1 2", "one for each of the 4 topics of topic_words"),
         (f"--topic-words {EXAMPLE} --per-document 5", "topic_words has 4 topics only"),

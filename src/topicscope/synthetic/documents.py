@@ -1,11 +1,14 @@
 """Documents of different lengths, held end to end in one array, and what uniform attention sees of them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import sparse
+
+Ragged = TypeVar("Ragged", bound="_Ragged")
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,14 +30,12 @@ class _Ragged:
         """Which document each position belongs to."""
         return np.repeat(np.arange(len(self)), self.lengths)
 
-    def _positions_of(
-        self, chosen: Int[np.ndarray, " chosen"]
-    ) -> tuple[Int[np.ndarray, " position"], Int[np.ndarray, " chosen"]]:
-        """The positions of the chosen documents one after another, and their lengths."""
+    def select(self: Ragged, chosen: Int[np.ndarray, " chosen"]) -> Ragged:
+        """These documents, in this order (a document may be chosen twice)."""
         lengths = self.lengths[chosen]
         starts_in_result = np.cumsum(lengths, dtype=np.int64) - lengths
         positions = np.arange(lengths.sum()) + np.repeat(self.offsets[chosen] - starts_in_result, lengths)
-        return positions, lengths
+        return type(self)(lengths, *(getattr(self, field.name)[positions] for field in fields(self)[1:]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,11 +43,6 @@ class Documents(_Ragged):
     """Documents of words, end to end."""
 
     tokens: Int[np.ndarray, " position"]
-
-    def select(self, chosen: Int[np.ndarray, " chosen"]) -> "Documents":
-        """These documents, in this order (a document may be chosen twice)."""
-        positions, lengths = self._positions_of(chosen)
-        return Documents(lengths, self.tokens[positions])
 
     def between(self, before: int, after: int) -> "Documents":
         """The documents with one token before and one after each."""
@@ -61,10 +57,8 @@ class MaskedDocuments(_Ragged):
 
     tokens: Int[np.ndarray, " position"]
     """w̃: the tokens that the model sees."""
-
     words: Int[np.ndarray, " position"]
     """w: the words that were there."""
-
     masked: Bool[np.ndarray, " position"]
     """Whether a position is in M, to be predicted."""
 
@@ -83,10 +77,11 @@ class MaskedDocuments(_Ragged):
         """|M| of each document."""
         return np.diff(np.searchsorted(self.where, self.offsets))
 
-    def select(self, chosen: Int[np.ndarray, " chosen"]) -> "MaskedDocuments":
-        """These documents, in this order (a document may be chosen twice)."""
-        positions, lengths = self._positions_of(chosen)
-        return MaskedDocuments(lengths, self.tokens[positions], self.words[positions], self.masked[positions])
+    def frequencies(self, vocabulary: int) -> Float[np.ndarray, "document token"]:
+        """x̃: the share of each document's positions that hold each token."""
+        counts = np.zeros((len(self), vocabulary))
+        np.add.at(counts, (self.document, self.tokens), 1.0)
+        return counts / self.lengths[:, None]
 
     def span(self, first: int, last: int) -> "MaskedDocuments":
         """Documents ``first`` up to, not including, ``last``, as views."""
@@ -105,28 +100,21 @@ class Bags:
 
     frequencies: Float[np.ndarray, "document token"]
     """x̃: share of the document's positions that hold each token."""
-
     targets: Float[np.ndarray, "document token"]
     """Share of the masked positions whose word is each token (0 for [MASK])."""
-
     queries: Float[np.ndarray, "document token"]
     """Share of the masked positions that hold each token."""
-
     pairs: sparse.csr_array
     """Share of the masked positions with each (word, token held): a row per document, pairs numbered word·V + token."""
 
     @classmethod
     def of(cls, documents: MaskedDocuments, vocabulary: int) -> "Bags":
         """Count the documents."""
-        count, document = len(documents), documents.document
-        frequencies = np.zeros((count, vocabulary))
-        np.add.at(frequencies, (document, documents.tokens), 1.0)
-        frequencies /= documents.lengths[:, None]
-        at = documents.masked
-        where, words, tokens = document[at], documents.words[at].astype(np.int64), documents.tokens[at]
+        count, at = len(documents), documents.masked
+        where, words, tokens = documents.document[at], documents.words[at].astype(np.int64), documents.tokens[at]
         share = 1.0 / np.bincount(where, minlength=count)[where]
         targets, queries = np.zeros((count, vocabulary)), np.zeros((count, vocabulary))
         np.add.at(targets, (where, words), share)
         np.add.at(queries, (where, tokens), share)
         pairs = sparse.csr_array((share, (where, words * vocabulary + tokens)), shape=(count, vocabulary**2))
-        return cls(frequencies, targets, queries, pairs)
+        return cls(documents.frequencies(vocabulary), targets, queries, pairs)

@@ -65,18 +65,14 @@ def _draw_masks(
             masked &= maskable
 
 
-def expected_frequencies(
-    words: Float[np.ndarray, " word"], masking: Masking, length: int | None = None
-) -> Float[np.ndarray, " token"]:
+def expected_frequencies(words: Float[np.ndarray, " word"], masking: Masking) -> Float[np.ndarray, " token"]:
     r"""Expected token frequencies of a masked document whose words have the given probabilities (eq. D.17).
 
     .. math::
         \tilde P(0) = p_m (1 - p_c - p_r), \qquad
         \tilde P(i) = P(i) (1 - (1 - p_c) p_m) + p_m p_r / (V - 1)
 
-    For a document of finite ``length`` the mask is conditioned on not being empty, so p_m becomes
-    p_m / (1 − (1 − p_m)^length).
+    It is for p_m as it is: a mask of a document of finite length is conditioned on not being empty.
     """
-    mask = masking.mask if length is None else masking.mask / (1 - (1 - masking.mask) ** length)
-    seen = words * (1 - (1 - masking.keep) * mask) + mask * masking.random / len(words)
-    return np.concatenate([[mask * masking.replaced], seen])
+    seen = words * (1 - (1 - masking.keep) * masking.mask) + masking.mask * masking.random / len(words)
+    return np.concatenate([[masking.mask * masking.replaced], seen])

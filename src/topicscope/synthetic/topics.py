@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from topicscope.errors import InputError, refuse
 from topicscope.randomness import chances, choices
 from topicscope.settings.data import Data, Sampler
-from topicscope.store import load_array
+from topicscope.store import load_array, read_by_others
 from topicscope.synthetic.documents import Documents
 
 # How far the sum of a topic-word matrix's row may be from one: text files hold rounded numbers.
@@ -103,45 +103,23 @@ def equal_topics(topics: int, words: int) -> Float[np.ndarray, "topic word"]:
 
 def load_topic_words(path: Path) -> Float[np.ndarray, "topic word"]:
     """Read a topic-word matrix from .npy, .csv or .tsv and check that its rows are distributions."""
-    name = f"data.topic_words = {path}"
-    delimiters = {".csv": ",", ".tsv": "\t"}
+    name, delimiter = f"data.topic_words = {path}", {".csv": ",", ".tsv": "\t"}.get(path.suffix)
     if path.suffix == ".npy":
         return check_topic_words(load_array(path), name)
-    if path.suffix not in delimiters:
+    if delimiter is None:
         raise InputError(f"{name} is not allowed: give a .npy, .csv or .tsv file.")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{name} cannot be read: {error.strerror}; give an existing file.") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{name} is not text in UTF-8: give a row per topic, a column per word.") from None
-    rows: list[list[float]] = []
-    for place, line in enumerate(text.splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = [float(cell) for cell in line.split(delimiters[path.suffix])]
-        except ValueError:
-            raise InputError(
-                f"{name} is not a matrix of numbers in line {place}: remove a header line or a column of names, and "
-                "give a row per topic, a column per word."
-            ) from None
-        if rows and len(row) != len(rows[0]):
-            wrong = f"a row of length {len(row)} in line {place}, but of length {len(rows[0])} before it"
-            raise InputError(f"{name} has {wrong}: give a row per topic, a column per word.")
-        rows.append(row)
-    return check_topic_words(np.array(rows, dtype=np.float64), name)
+    remedy = "give numbers alone, without a header line or a column of names: a row per topic, a column per word"
+    with read_by_others(path, remedy), path.open(encoding="utf-8") as file:
+        matrix = np.loadtxt(file, delimiter=delimiter, comments=None, ndmin=2)
+    return check_topic_words(matrix, name)
 
 
 def check_topic_words(matrix: np.ndarray, name: str) -> Float[np.ndarray, "topic word"]:
     """Refuse a matrix whose rows are not distributions over words; make their sums exact."""
     if matrix.ndim != 2 or 0 in matrix.shape:
         raise InputError(f"{name} has shape {matrix.shape}: give a matrix with a row per topic and a column per word.")
-    if not np.isfinite(matrix).all():
-        row, column = np.argwhere(~np.isfinite(matrix))[0]
-        raise InputError(f"{name} has {matrix[row, column]} in row {row + 1}, column {column + 1}: give probabilities.")
-    if (matrix < 0).any():
-        row, column = np.argwhere(matrix < 0)[0]
+    if (impossible := ~(np.isfinite(matrix) & (matrix >= 0))).any():
+        row, column = np.argwhere(impossible)[0]
         raise InputError(
             f"{name} has {matrix[row, column]} in row {row + 1}, column {column + 1}: probabilities are 0 or more."
         )

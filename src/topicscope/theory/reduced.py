@@ -65,10 +65,7 @@ class Rows:
     def of(cls, documents: MaskedDocuments, vocabulary: Vocabulary, average: Average = "document") -> "Rows":
         """The rows of a sample of documents."""
         tokens = vocabulary.count + 1
-        count = len(documents)
-        frequencies = np.zeros((count, tokens))
-        np.add.at(frequencies, (documents.document, documents.tokens), 1.0)
-        frequencies /= documents.lengths[:, None]
+        count, frequencies = len(documents), documents.frequencies(tokens)
         where = documents.document[documents.where]
         code = where * tokens + documents.tokens[documents.where]
         distinct, row = np.unique(code, return_inverse=True)
