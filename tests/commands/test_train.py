@@ -64,7 +64,7 @@ BAD = [
     (["--data.topic-words", "{tmp}/sums.csv"], "row 2 that sums to 0.5"),
     (["--data.topic-words", "{tmp}/nan.csv"], "nan in row 1, column 1"),
     (["--data.topic-words", "{tmp}/transposed.csv"], "columns that sum to one, not rows: transpose it?"),
-    (["--data.topic-words", "{tmp}/text.csv"], "is not a matrix of numbers"),
+    (["--data.topic-words", "{tmp}/text.csv"], "give numbers alone"),
     (["--data.topic-words", "{tmp}/fine.csv", "--model.heads", "2"], "model.heads = 2"),
     (["--model.value.start", "theorem", "--model.dimension", "7"], "model.value.start"),
     ([f"--model.{part}.no-train" for part in ("embedding", "value", "key", "query")], ""),

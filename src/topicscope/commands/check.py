@@ -4,7 +4,6 @@ The matrix is in a file, or it is a run's: its map from frequencies to predictio
 optimum that the run's own settings tend to.
 """
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,12 +140,10 @@ def main(words: list[str]) -> None:
 
 def _check(path: Path, options: Options) -> Check:
     if path.is_dir():
-        defaults = Options(files=())
-        given = {"sampler": options.sampler, **dataclasses.asdict(options.setting)}
-        for name, default in {"sampler": defaults.sampler, **dataclasses.asdict(defaults.setting)}.items():
-            if given[name] != default:
-                option = name.replace("_", "-")
-                raise InputError(f"{path} is a run folder and has its own settings: leave --{option} out.")
+        if (options.setting, options.sampler) != (Options.setting, Options.sampler):
+            raise InputError(
+                f"{path} is a run folder and has its own settings: leave those of documents and masks out."
+            )
         return check(path, layer=options.layer)
     data, masking = options.setting.data(options.sampler), options.setting.masking
     with errors_with_option_names():

@@ -11,6 +11,7 @@ from topicscope.measure.blocks import Pattern, class_masks, pattern
 from topicscope.records import Result
 from topicscope.settings.data import Data, Masking
 from topicscope.synthetic.topics import TopicModel
+from topicscope.theory.classes import Matrix, Vector
 from topicscope.theory.finite_documents import (
     Moments,
     finite_optimum,
@@ -22,8 +23,6 @@ from topicscope.theory.finite_documents import (
 from topicscope.theory.lemma1 import Family, lemma1, require_topic_sets
 from topicscope.theory.theorem1 import semidefinite_optimum, theorem1, theorem1_bias
 from topicscope.theory.theorem2 import theorem2_of
-
-Matrix = Float[np.ndarray, "token token"]
 
 # Patterns of a matrix, in words.
 PATTERNS: dict[Pattern, str] = {
@@ -175,7 +174,7 @@ def beside_theory(
     model: TopicModel,
     about: tuple[str, str, Data, Masking],
     theorems: dict[str, Any],
-    bias: Float[np.ndarray, " token"] | None = None,
+    bias: Vector | None = None,
 ) -> Check:
     """A matrix beside the optimum for finite documents, if one is known, and what the theorems say about it.
 
@@ -261,7 +260,7 @@ def family_residuals(
     matrix: Matrix,
     family: Family,
     population: Moments,
-    bias: Float[np.ndarray, " token"] | None = None,
+    bias: Vector | None = None,
 ) -> FamilyResiduals:
     """Residuals of each clause at the u of the nearest member; the family is optimal with this ``bias``."""
     u = family.fit(matrix)
@@ -290,7 +289,7 @@ def optimum_residuals(
     optimum: Matrix,
     topic: Int[np.ndarray, " token"],
     population: Moments,
-    bias: Float[np.ndarray, " token"] | None = None,
+    bias: Vector | None = None,
 ) -> OptimumResiduals:
     """Entry by entry, by classes; losses are the population's, with the same bias for both matrices."""
     difference = matrix - optimum

@@ -23,6 +23,9 @@ CLASSES = ("mask_mask", "mask_row", "mask_column", "same_word", "same_topic", "d
 # The modes: contrasts between topics, contrasts within a topic, and the plane of [MASK] and the mean word.
 TOPIC, SAME_WORD, PLANE = (0, 0), (1, 1), (slice(2, 4), slice(2, 4))
 
+# A matrix over tokens, and a vector.
+Matrix = Float[np.ndarray, "token token"]
+Vector = Float[np.ndarray, " token"]
 Six = Float[np.ndarray, " 6"]
 Modes = Float[np.ndarray, "4 4"]
 
@@ -71,11 +74,11 @@ class Vocabulary:
         kinds[0], kinds[:, 0], kinds[0, 0] = 1, 2, 0
         return kinds
 
-    def matrix(self, classes: Six) -> Float[np.ndarray, "token token"]:
+    def matrix(self, classes: Six) -> Matrix:
         """The whole matrix."""
         return classes[self.kinds]
 
-    def means(self, matrix: Float[np.ndarray, "token token"]) -> Six:
+    def means(self, matrix: Matrix) -> Six:
         """The average of each class's entries, which gives the nearest class matrix; 0 for a class without entries."""
         return np.bincount(self.kinds.ravel(), matrix.ravel(), minlength=6) / np.maximum(self.sizes, 1)
 
@@ -122,6 +125,6 @@ class ClassMatrix:
         """All six, in the order of ``CLASSES``."""
         return np.array([getattr(self, name, 0.0) for name in CLASSES])
 
-    def matrix(self, topics: int, words: int) -> Float[np.ndarray, "token token"]:
+    def matrix(self, topics: int, words: int) -> Matrix:
         """The whole matrix."""
         return Vocabulary(topics, words).matrix(self.numbers)

@@ -15,7 +15,7 @@ from scipy.special import logsumexp, softmax
 from topicscope.errors import check_at_least, check_positive
 from topicscope.settings.data import Masking
 from topicscope.synthetic.documents import Bags
-from topicscope.theory.classes import CLASSES, ClassMatrix, Vocabulary
+from topicscope.theory.classes import CLASSES, ClassMatrix, Matrix, Vocabulary
 
 # Newton's method stops when a step promises less than this, and takes at most so many steps.
 LEAST_GAIN = 1e-14
@@ -53,7 +53,7 @@ def infinite_bag(topics: int, words: int, per_document: int, masking: Masking) -
     return Bags(seen[None], original[None], queries[None], sparse.csr_array(pairs.reshape(1, -1)))
 
 
-def uniform_cross_entropy(matrix: Float[np.ndarray, "token token"], bags: Bags) -> float:
+def uniform_cross_entropy(matrix: Matrix, bags: Bags) -> float:
     """Mean over documents of −Σ_i y_i log softmax(W x̃)_i."""
     scores = bags.frequencies @ matrix.T
     return float(np.mean(logsumexp(scores, axis=1) - (scores * bags.targets).sum(axis=1)))

@@ -49,7 +49,7 @@ from topicscope.errors import InputError
 from topicscope.settings.data import Data, Masking
 from topicscope.settings.training import Average, Loss
 from topicscope.synthetic.documents import Bags
-from topicscope.theory.classes import PLANE, SAME_WORD, TOPIC, Six, Vocabulary
+from topicscope.theory.classes import PLANE, SAME_WORD, TOPIC, Matrix, Six, Vocabulary
 from topicscope.theory.finite_documents import class_moments
 from topicscope.theory.lemma1 import require_topic_sets, topic_gain
 
@@ -211,7 +211,7 @@ def attention_coefficient(bags: Bags, loss: Loss) -> float:
 def key_gradient(
     bags: Bags,
     loss: Loss,
-    value: Float[np.ndarray, "token token"],
+    value: Matrix,
     query: Float[np.ndarray, "width token"],
     *,
     next_order: bool = False,

@@ -25,7 +25,7 @@ from topicscope.errors import check_at_least, check_not_negative, check_positive
 from topicscope.settings.data import Data, Masking
 from topicscope.settings.training import Average
 from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.classes import PLANE, SAME_WORD, TOPIC, ClassMatrix, Modes, Vocabulary, modes_of
+from topicscope.theory.classes import PLANE, SAME_WORD, TOPIC, ClassMatrix, Matrix, Modes, Vector, Vocabulary, modes_of
 
 # Eigenvalues of S below this share of the largest are rounding: S has exact null directions under Assumption 1.
 NULL_EIGENVALUE = 1e-12
@@ -35,13 +35,13 @@ NULL_EIGENVALUE = 1e-12
 class Moments:
     """The moments that determine the population's squared loss; all four are expectations under one measure."""
 
-    second: Float[np.ndarray, "token token"]
+    second: Matrix
     """S = E[x̃x̃⊤]."""
-    cross: Float[np.ndarray, "token token"]
+    cross: Matrix
     """R = E[yx̃⊤]; row i is the word to predict."""
-    mean: Float[np.ndarray, " token"]
+    mean: Vector
     """s = E[x̃]."""
-    label: Float[np.ndarray, " token"]
+    label: Vector
     """r = E[y]."""
 
     @property
@@ -49,7 +49,7 @@ class Moments:
         """V."""
         return len(self.mean)
 
-    def target(self, bias: Float[np.ndarray, " token"] | None) -> Float[np.ndarray, "token token"]:
+    def target(self, bias: Vector | None) -> Matrix:
         """R − b s⊤: what is left for W x̃ to match beside a fixed bias."""
         return self.cross if bias is None else self.cross - np.outer(bias, self.mean)
 
@@ -187,12 +187,7 @@ class Products(NamedTuple):
         return second, cross
 
 
-def population_loss(
-    matrix: Float[np.ndarray, "token token"],
-    moments: Moments,
-    bias: Float[np.ndarray, " token"] | None = None,
-    ridge: float = 0.0,
-) -> float:
+def population_loss(matrix: Matrix, moments: Moments, bias: Vector | None = None, ridge: float = 0.0) -> float:
     r"""The expected loss of predicting W x̃ + b, plus λ‖W‖².
 
     .. math:: E\|W\tilde x + b - y\|^2 = 1 - 2\langle W, R\rangle + \langle WS, W\rangle
@@ -205,15 +200,13 @@ def population_loss(
 
 
 def embedding_loss(
-    embedding: Float[np.ndarray, "dimension token"], moments: Moments, bias: Float[np.ndarray, " token"] | None = None
+    embedding: Float[np.ndarray, "dimension token"], moments: Moments, bias: Vector | None = None
 ) -> float:
     """The expected loss of eq. 6 with uniform attention and W^V = I: W = W^E⊤W^E."""
     return population_loss(embedding.T @ embedding, moments, bias)
 
 
-def finite_optimum(
-    moments: Moments, ridge: float = 0.0, bias: Float[np.ndarray, " token"] | None = None
-) -> Float[np.ndarray, "token token"]:
+def finite_optimum(moments: Moments, ridge: float = 0.0, bias: Vector | None = None) -> Matrix:
     """The W that minimises the loss plus λ‖W‖² with b held fixed (by default at 0): (R − b s⊤)(S + λI)⁻¹.
 
     Where S is singular (infinite documents; a token that never occurs) λ = 0 means the limit λ → 0, which is the
@@ -234,13 +227,13 @@ def flat_directions(moments: Moments) -> Float[np.ndarray, "direction token"]:
 
 
 def gradient_descent(
-    start: Float[np.ndarray, "token token"],
+    start: Matrix,
     moments: Moments,
     rate: float,
     steps: int,
     ridge: float = 0.0,
-    bias: Float[np.ndarray, " token"] | None = None,
-) -> Float[np.ndarray, "token token"]:
+    bias: Vector | None = None,
+) -> Matrix:
     r"""W after this many steps of gradient descent on the population loss plus λ‖W‖², from ``start``, exactly.
 
     .. math:: W_k = W_0 (I - 2\eta H)^k + (R - b s^\top) H^{-1} (I - (I - 2\eta H)^k), \qquad H = S + \lambda I
@@ -262,7 +255,7 @@ def gradient_descent(
     return (start @ vectors * shrink**steps + moments.target(bias) @ vectors * reached) @ vectors.T
 
 
-def _spectrum(second: Float[np.ndarray, "token token"]) -> tuple[np.ndarray, Float[np.ndarray, "token token"]]:
+def _spectrum(second: Matrix) -> tuple[np.ndarray, Matrix]:
     """Eigenvalues and vectors of a positive semi-definite matrix; eigenvalues that are rounding become exact zeros."""
     values, vectors = np.linalg.eigh(second)
     return np.where(values > NULL_EIGENVALUE * values[-1], values, 0.0), vectors

@@ -12,6 +12,7 @@ from jaxtyping import Float
 
 from topicscope.errors import InputError, check_at_least, refuse
 from topicscope.settings.data import Masking
+from topicscope.theory.classes import Matrix, Vector
 
 
 @dataclass(frozen=True)
@@ -93,9 +94,7 @@ class Family:
         """V = Tv + 1."""
         return self.topics * self.words + 1
 
-    def member(
-        self, u: Float[np.ndarray, " token"], split: Float[np.ndarray, "token word"] | None = None
-    ) -> Float[np.ndarray, "token token"]:
+    def member(self, u: Vector, split: Float[np.ndarray, "token word"] | None = None) -> Matrix:
         """The member with these u whose entries within a topic vary as ``split`` does around its topic means.
 
         Without ``split`` the entries of a topic are equal.
@@ -105,7 +104,7 @@ class Family:
             matrix[:, 1:] += split - np.repeat(self.topic_means(split), self.words, axis=1)
         return matrix
 
-    def fit(self, matrix: Float[np.ndarray, "token token"]) -> Float[np.ndarray, " token"]:
+    def fit(self, matrix: Matrix) -> Vector:
         r"""The nearest member's u: the least squares solution, row by row.
 
         .. math:: u_i = \frac{\sum_{l \ge 1} W_{il} - c_3 - c_2 (W_{i0} + c_1)}{c_2^2 + Tv}
@@ -114,7 +113,7 @@ class Family:
         """
         return (matrix - self._centre) @ self._direction / (self._direction @ self._direction)
 
-    def project(self, matrix: Float[np.ndarray, "token token"]) -> Float[np.ndarray, "token token"]:
+    def project(self, matrix: Matrix) -> Matrix:
         """The nearest member in Frobenius norm: u by least squares, while the splits within topics stay as they are."""
         return self.member(self.fit(matrix), matrix[:, 1:])
 
@@ -123,12 +122,12 @@ class Family:
         return rows.reshape(len(rows), self.topics, self.words).mean(axis=2)
 
     @property
-    def _direction(self) -> Float[np.ndarray, " token"]:
+    def _direction(self) -> Vector:
         """How a row moves with its u: apart from the splits, along the one direction that the loss does not see."""
         return np.concatenate([[-self.c2], np.ones(self.topics * self.words)])
 
     @property
-    def _centre(self) -> Float[np.ndarray, "token token"]:
+    def _centre(self) -> Matrix:
         """The member with u = 0 and equal entries within a topic."""
         matrix = np.zeros((self.vocabulary, self.vocabulary))
         matrix[1:, 0] = -self.c1

@@ -17,7 +17,7 @@ from topicscope.settings.data import Data, Masking, Sampler
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.bayes import FEWEST_DOCUMENTS, BayesFloors, bayes_floors
 from topicscope.theory.check import class_statistics
-from topicscope.theory.classes import ClassMatrix
+from topicscope.theory.classes import ClassMatrix, Matrix
 from topicscope.theory.dynamics import (
     Stage1Rates,
     Stage2Rates,
@@ -72,8 +72,6 @@ NOISE = (
     "Adam's noise is taken as it is on average; from starts as large as 0.02 it takes off up to three times earlier or "
     "later (docs/theory-dynamics.md)"
 )
-
-Matrix = Float[np.ndarray, "token token"]
 
 
 @dataclass(frozen=True)

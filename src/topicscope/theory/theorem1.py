@@ -19,6 +19,7 @@ from jaxtyping import Float
 
 from topicscope.errors import InputError, refuse
 from topicscope.settings.data import Masking
+from topicscope.theory.classes import Matrix, Vector
 from topicscope.theory.finite_documents import NULL_EIGENVALUE, Moments, population_loss
 from topicscope.theory.lemma1 import Family, constants, topic_gain
 from topicscope.theory.theorem2 import Pattern
@@ -37,7 +38,7 @@ def theorem1(topics: int, words: int, masking: Masking = Masking()) -> Family:
     return Family(topics, words, 0.0, c.c2, c.c3)
 
 
-def theorem1_bias(topics: int, words: int, masking: Masking = Masking()) -> Float[np.ndarray, " token"]:
+def theorem1_bias(topics: int, words: int, masking: Masking = Masking()) -> Vector:
     r"""b^pred of Theorem 1, which takes away the random words of the masking scheme (Remark 3).
 
     .. math:: b_0 = 0, \qquad b_i = -\frac{p_m p_r}{(1-(1-p_c)p_m)Tv}
@@ -48,9 +49,7 @@ def theorem1_bias(topics: int, words: int, masking: Masking = Masking()) -> Floa
     return np.concatenate([[0.0], np.full(topics * words, -noise)])
 
 
-def realisable(
-    u: Float[np.ndarray, " token"], topics: int, words: int, masking: Masking, tolerance: float = 1e-9
-) -> bool:
+def realisable(u: Vector, topics: int, words: int, masking: Masking, tolerance: float = 1e-9) -> bool:
     r"""Whether some W^E has E = W^E⊤W^E in Theorem 1's family with this u.
 
     Symmetry and E ⪰ 0 ask for u₀ ≤ 0 and, in every topic t, Σ_{l∈t} u_l = −u₀ v / c₂; if u₀ = 0 then E₀₀ = 0,
@@ -75,7 +74,7 @@ def theorem1_embedding(
     masking: Masking,
     pattern: Pattern,
     dimension: int,
-    u: Float[np.ndarray, " token"] | None = None,
+    u: Vector | None = None,
 ) -> Float[np.ndarray, "dimension token"]:
     """A W^E whose E = W^E⊤W^E is optimal by Theorem 1, for any realisable u (by default 0); see ``realisable``.
 
@@ -100,7 +99,7 @@ def theorem1_embedding(
     return np.vstack([rows, np.zeros((dimension - len(rows), rows.shape[1]))])
 
 
-def paper_diagonal_embedding(topics: int, words: int, masking: Masking = Masking()) -> Float[np.ndarray, "token token"]:
+def paper_diagonal_embedding(topics: int, words: int, masking: Masking = Masking()) -> Matrix:
     """The paper's example of Theorem 1 (appendix B): W^E = √c₃ I with E₀₀ = c₃, which breaks its clause 1(a).
 
     Predicting [MASK] costs it (c₃ p_m (1 − p_c − p_r))².
@@ -112,7 +111,7 @@ def paper_diagonal_embedding(topics: int, words: int, masking: Masking = Masking
 class SemidefiniteOptimum:
     """The optimal E = W^E⊤W^E and the proof of how good it is."""
 
-    matrix: Float[np.ndarray, "token token"]
+    matrix: Matrix
     """E, symmetric and positive semi-definite."""
     loss: float
     """Its expected loss."""
@@ -120,7 +119,7 @@ class SemidefiniteOptimum:
     """A proven bound: the loss exceeds the minimum over all E ⪰ 0 by at most this (duality gap)."""
 
 
-def semidefinite_optimum(moments: Moments, bias: Float[np.ndarray, " token"] | None = None) -> SemidefiniteOptimum:
+def semidefinite_optimum(moments: Moments, bias: Vector | None = None) -> SemidefiniteOptimum:
     """The E ⪰ 0 with the least loss, with b held fixed.
 
     S must be invertible, as it is for finite documents in which every token occurs.
@@ -141,9 +140,7 @@ def semidefinite_optimum(moments: Moments, bias: Float[np.ndarray, " token"] | N
     return SemidefiniteOptimum(matrix, population_loss(matrix, moments, bias), gap)
 
 
-def _minimise(
-    weight: Float[np.ndarray, "token token"], target: Float[np.ndarray, "token token"]
-) -> tuple[Float[np.ndarray, "token token"], float]:
+def _minimise(weight: Matrix, target: Matrix) -> tuple[Matrix, float]:
     """Minimise Σ h_ij F_ij² − 2⟨F, b⟩ over F ⪰ 0 by Nesterov's method for condition number max h / min h, min h = 1."""
     step = 1 / (2 * weight.max())
     root = np.sqrt(weight.max())
@@ -159,11 +156,7 @@ def _minimise(
     return current, gap
 
 
-def _duality_gap(
-    point: Float[np.ndarray, "token token"],
-    weight: Float[np.ndarray, "token token"],
-    target: Float[np.ndarray, "token token"],
-) -> float:
+def _duality_gap(point: Matrix, weight: Matrix, target: Matrix) -> float:
     r"""Value minus a lower bound of the minimum.
 
     For every Z ⪰ 0 the minimum is at least min_F Σ h F² − ⟨F, 2b + Z⟩ = −¼ Σ (2b + Z)² / h. With G the gradient, N
@@ -176,7 +169,7 @@ def _duality_gap(
     return slackness + 0.25 * float((negative**2 / weight).sum())
 
 
-def _positive_part(matrix: Float[np.ndarray, "token token"]) -> Float[np.ndarray, "token token"]:
+def _positive_part(matrix: Matrix) -> Matrix:
     """The nearest positive semi-definite matrix."""
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     return (vectors * np.maximum(values, 0.0)) @ vectors.T

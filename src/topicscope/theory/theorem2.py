@@ -6,18 +6,17 @@ Each has one number per class of entries, so each is known by its four numbers f
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float
 
 from topicscope.settings.data import Masking
 from topicscope.synthetic.masking import expected_frequencies
 from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.classes import ClassMatrix
+from topicscope.theory.classes import ClassMatrix, Matrix
 from topicscope.theory.lemma1 import constants, lemma1, topic_gain
 
 Pattern = Literal["block", "diagonal"]
 
 
-def theorem2(topics: int, words: int, masking: Masking = Masking()) -> Float[np.ndarray, "token token"]:
+def theorem2(topics: int, words: int, masking: Masking = Masking()) -> Matrix:
     """The ridge optimum of W^V under uniform attention as λ → 0 (Theorem 2); see ``theorem2_classes``."""
     return theorem2_classes(topics, words, masking).matrix(topics, words)
 
@@ -40,7 +39,7 @@ def theorem2_classes(topics: int, words: int, masking: Masking = Masking()) -> C
     return ClassMatrix((c.c2 * c.c3 - c.c1 * topics * words) / norm, same, same, different)
 
 
-def theorem2_of(model: TopicModel, masking: Masking = Masking()) -> Float[np.ndarray, "token token"]:
+def theorem2_of(model: TopicModel, masking: Masking = Masking()) -> Matrix:
     r"""Theorem 2's question asked of any topics, overlapping or not: the ridge optimum of W^V as λ → 0.
 
     In infinite documents (Assumption 1) both the frequencies x̃ of a masked document and the probabilities p of its
@@ -61,12 +60,12 @@ def theorem2_of(model: TopicModel, masking: Masking = Masking()) -> Float[np.nda
     return wanted @ np.linalg.pinv(seen, rcond=1e-12)
 
 
-def block_value(topics: int, words: int, masking: Masking = Masking()) -> Float[np.ndarray, "token token"]:
+def block_value(topics: int, words: int, masking: Masking = Masking()) -> Matrix:
     """Lemma 1's member with u = 0 and equal blocks: W_i0 = −c₁, c₃/v within a topic, else 0."""
     return lemma1(topics, words, masking).member(np.zeros(topics * words + 1))
 
 
-def diagonal_value(topics: int, words: int, masking: Masking = Masking()) -> Float[np.ndarray, "token token"]:
+def diagonal_value(topics: int, words: int, masking: Masking = Masking()) -> Matrix:
     """Lemma 1's member with u = 0 and a diagonal (D.4): W_i0 = −c₁, W_ii = c₃ for words i, else 0."""
     return diagonal_classes(topics, words, masking).matrix(topics, words)
 
