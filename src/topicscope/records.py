@@ -11,12 +11,16 @@ other keys beside those that are declared. A caller that can go on without a fil
     sweep, landscape  sweep.json; landscapes.json
 """
 
+import ast
 import dataclasses
 import importlib
+import inspect
 import json
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
 
@@ -35,6 +39,21 @@ Arrays = dict[str, np.ndarray]
 
 
 # What a verb returns.
+
+
+def field_docstrings(kind: type) -> dict[str, str]:
+    """The docstrings under a dataclass's fields, each on one line; a name in backticks is quoted, code is not."""
+    docstrings = {}
+    for parent in reversed(kind.__mro__):
+        if not dataclasses.is_dataclass(parent):
+            continue
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(parent))).body
+        assert isinstance(definition, ast.ClassDef)
+        for field, below in pairwise(definition.body):
+            match field, below:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    docstrings[name] = " ".join(text.replace("``", "").replace("`", '"').split())
+    return docstrings
 
 
 class Result:

@@ -83,12 +83,12 @@ UNDEFINED = [
     ("--topics 5000", "bayes bayes_topics", "too many to sample"),
     ("--mask 1e-7", "bayes bayes_topics", "almost never has a masked position"),
     ("--mask 1 --keep 0 --random 0", "theorem2 theorem3", "no word of the document"),
-    ("--random 0", "theorem3.lambda2 theorem3.high", "which is 0"),
+    ("--random 0", "theorem3.lambda2 theorem3.high", "divides, is 0"),
     ("--keep 0", "theorem3.limit", "p_c = 0"),
     ("--words 1", "finite.same_topic", "no such pair"),
-    ("--words 1", "theorem3.limit_fixed", "one word (v = 1)"),
+    ("--words 1", "theorem3.limit_fixed", "if v = 1"),
     ("--topics 1 --per-document 1", "finite.different_topic", "no such pair"),
-    ("--keep 0.98 --random 0.01 --mask 0.01", "bayes.mask_queries", "20 sampled documents had a [MASK], and an"),
+    ("--keep 0.98 --random 0.01 --mask 0.01", "bayes.mask_queries", "too few of the sampled documents"),
     ("--per-document 1", "dynamics.time_ratio", "never takes off at infinite length"),
     ("", "dynamics.take_off dynamics.mask_take_off", "left out by --no-take-off"),
 ]
@@ -283,7 +283,7 @@ def test_own_topics_that_are_the_papers_have_the_papers_numbers(tmp_path: Path) 
 def test_own_topics_are_printed_with_their_pattern(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["theory", "--topic-words", EXAMPLE, "--length", "40", "60", "--samples", "50"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "blocks of topics stand out; averages over entries" in printed
+    assert "the block pattern is seen; a word counts" in printed
     assert "all topic sets listed" in printed
     # A long reason is given once.
     assert printed.count("has topics that are not disjoint") == 1

@@ -7,19 +7,17 @@ settings are.
 """
 
 import argparse
-import ast
 import contextlib
 import dataclasses
-import inspect
 import shutil
 import textwrap
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 from topicscope.errors import InputError, nearest
+from topicscope.records import field_docstrings
 from topicscope.settings.toml import nested
 from topicscope.settings.values import convert, made
 from topicscope.store import expanded
@@ -191,7 +189,7 @@ def _options(
     group: tuple[str, str] = ("options", ""),
 ) -> Iterator[Option]:
     """Every option of a dataclass and of those within it, with the default's values."""
-    hints, helps = get_type_hints(kind, include_extras=True), field_helps(kind)
+    hints, helps = get_type_hints(kind, include_extras=True), field_docstrings(kind)
     for field in dataclasses.fields(kind):
         hint: Any = hints[field.name]
         marks = getattr(hint, "__metadata__", ())
@@ -217,21 +215,6 @@ def _options(
             yield Option(place, shown, hint, value, text, ("arguments", ""), True)
         else:
             yield Option(place, f"--{name}", hint, value, text, group, False)
-
-
-def field_helps(kind: type) -> dict[str, str]:
-    """The docstrings under a dataclass's fields, each on one line; a name in backticks is quoted, code is not."""
-    helps = {}
-    for parent in reversed(kind.__mro__):
-        if not dataclasses.is_dataclass(parent):
-            continue
-        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(parent))).body
-        assert isinstance(definition, ast.ClassDef)
-        for field, said in pairwise(definition.body):
-            match field, said:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                    helps[name] = " ".join(text.replace("``", "").replace("`", '"').split())
-    return helps
 
 
 def _wrapped(description: str) -> str:

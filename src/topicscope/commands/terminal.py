@@ -19,8 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from topicscope.commands.options import field_helps
-from topicscope.records import plain
+from topicscope.records import field_docstrings, plain
 from topicscope.reporting.rounding import NOTHING, powers, readable, with_interval
 from topicscope.work import Report
 
@@ -73,7 +72,7 @@ def print_parts(result: Any, titles: Mapping[str, str], *, digits: int = 6) -> N
 
 def _labelled(part: Any, path: str = "", heading: str = "") -> Iterator[tuple[str, str, Any]]:
     """The numbers of a part by dotted name, each with the first clause of its docstring; those without are left out."""
-    for name, text in field_helps(type(part)).items():
+    for name, text in field_docstrings(type(part)).items():
         value, label = getattr(part, name), heading + text.partition(";")[0].rstrip(".")
         if dataclasses.is_dataclass(value) and not hasattr(value, "low"):
             yield from _labelled(value, f"{path}{name}.", f"{label}, ")

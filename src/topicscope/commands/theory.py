@@ -11,6 +11,7 @@ from topicscope.commands.folders import check_empty
 from topicscope.commands.options import INLINE, keywords, parse
 from topicscope.commands.terminal import as_json, console, print_json, print_parts, progress_bar
 from topicscope.errors import path_of
+from topicscope.records import field_docstrings
 from topicscope.reporting.rounding import powers
 from topicscope.store import write_atomically
 from topicscope.theory.setting import TheorySetting, errors_with_option_names
@@ -40,22 +41,6 @@ MATRICES = {
     "theorem2": "infinite documents, λ → 0: Theorem 2",
 }
 LOSSES = {"cross_entropy": "cross-entropy", "squared": "squared"}
-FREE = "The same with a free weight of word queries on [MASK] keys (§5.3)"
-# Parts in the order shown.
-TITLES = {
-    "theorem1": "Theorem 1: E = W^E⊤W^E, uniform attention",
-    "theorem2": "Theorem 2: W^V, uniform attention, infinite documents, λ → 0",
-    "theorem3": "Theorem 3: the average ((v−1)α + β)/v",
-    "attention_optimum": "Exact optimum of attention, Theorem 2's W^V",
-    "attention_optimum_free": FREE,
-    "attention_optimum_diagonal": "Exact optimum of attention, diagonal W^V",
-    "attention_optimum_diagonal_free": FREE,
-    "finite": "Optimum for finite LDA documents (eq. 1, no bias, λ = 0)",
-    "finite_topics": "Optimum for finite τ-topic documents (eq. 1, no bias, λ = 0)",
-    "dynamics": "Dynamics: rates per unit of learning rate × steps (squared loss), and take-off",
-    "bayes": "Bayes floor, finite LDA documents; 95 % intervals",
-    "bayes_topics": "Bayes floor, finite τ-topic documents; 95 % intervals",
-}
 
 
 def theory(
@@ -146,7 +131,7 @@ def main(words: list[str]) -> None:
         print_json(result)
         return
     console().print(f"{result.setting}\n")
-    titles = dict(TITLES)
+    titles = field_docstrings(Theory)
     if result.dynamics is not None:
         how = result.dynamics.stepping
         adam = f", ε = {how.epsilon:g}" if how.optimizer == "adam" else ""

@@ -11,12 +11,12 @@ from jaxtyping import Float, Int
 from topicscope.errors import InputError, check_at_least, refuse
 from topicscope.measure.blocks import pattern
 from topicscope.randomness import Purpose, generator
-from topicscope.records import LandscapeRecord, Result
+from topicscope.records import LandscapeRecord, Result, field_docstrings
 from topicscope.settings import RAREST_USABLE_MASK
 from topicscope.settings.data import Data, Masking, Sampler
 from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.bayes import FEWEST_DOCUMENTS, BayesFloors, bayes_floors
-from topicscope.theory.check import class_statistics
+from topicscope.theory.bayes import BayesFloors, bayes_floors
+from topicscope.theory.check import PATTERNS, class_statistics
 from topicscope.theory.classes import ClassMatrix, Matrix
 from topicscope.theory.dynamics import (
     Stage1Rates,
@@ -61,13 +61,6 @@ FINITE_WORDS = 2_000
 FINITE_LENGTH = 5_000
 FINITE_POINTS = 40
 NOT_ATTAINED = "not attained: the loss still falls at the largest weights searched; its infimum is at infinite weights"
-PATTERNS = {
-    "block": "blocks of topics stand out",
-    "diagonal": "a diagonal stands out, and no blocks of topics",
-    "none": "neither blocks of topics nor a diagonal stand out",
-    None: "there is one topic, so nothing can stand out",
-}
-NO_PAIR = "there is no such pair of words"
 NOISE = (
     "Adam's noise is taken as it is on average; from starts as large as 0.02 it takes off up to three times earlier or "
     "later (docs/theory-dynamics.md)"
@@ -101,9 +94,9 @@ class ValueMatrix:
     same_word: float | None
     """Same word."""
     same_topic: float | None
-    """Same topic."""
+    """Same topic; None if there is no such pair of words."""
     different_topic: float | None
-    """Different topic."""
+    """Different topic; None if there is no such pair of words."""
     loss: float
     """Loss."""
     loss_of_theorem2: float | None = None
@@ -139,31 +132,32 @@ class Theory(Result):
 
     setting: TheorySetting
     theorem1: Theorem1Example | None
+    """Theorem 1: E = W^E⊤W^E, uniform attention"""
     theorem2: ValueMatrix | None
-    """On infinite documents."""
+    """Theorem 2: W^V, uniform attention, infinite documents, λ → 0"""
     theorem3: Theorem3 | None
+    """Theorem 3: the average ((v − 1)α + β)/v"""
     attention_optimum: AttentionOptimum | None
-    """Of Theorem 2's W^V."""
+    """Exact optimum of attention, Theorem 2's W^V"""
     attention_optimum_free: AttentionOptimum | None
-    """The same with a free weight of word queries on [MASK] keys (§5.3)."""
+    """The same with a free weight of word queries on [MASK] keys (§5.3)"""
     attention_optimum_diagonal: AttentionOptimum | None
-    """Of the diagonal W^V of appendix D.4."""
+    """Exact optimum of attention, diagonal W^V (appendix D.4)"""
     attention_optimum_diagonal_free: AttentionOptimum | None
+    """The same with a free weight of word queries on [MASK] keys (§5.3)"""
     finite: ValueMatrix | None
-    """The optimum for finite LDA documents: no bias, eq. 1, λ = 0."""
+    """Optimum for finite LDA documents (eq. 1, no bias, λ = 0)"""
     finite_topics: ValueMatrix | None
-    """The same for documents of τ topics."""
+    """Optimum for finite τ-topic documents (eq. 1, no bias, λ = 0)"""
     dynamics: Dynamics | None
+    """Dynamics: rates per unit of learning rate × steps (squared loss), and take-off"""
     bayes: BayesFloors | None
-    """Floors of any model for LDA documents."""
+    """Bayes floor, finite LDA documents; 95 % intervals"""
     bayes_topics: BayesFloors | None
+    """Bayes floor, finite τ-topic documents; 95 % intervals"""
+    # Why a number is None, and what a reader should know beside a part's numbers, by dotted name.
     reasons: dict[str, str]
-    """Why a number is None, by its dotted name."""
     notes: dict[str, list[str]]
-    """What a reader should know beside a part's numbers."""
-
-    def __getitem__(self, name: str) -> Any:
-        return getattr(self, name)
 
     def __str__(self) -> str:
         return str(self.setting)
@@ -209,6 +203,8 @@ class Summary:
             of_equal_topics = dict.fromkeys(of_equal_topics, lambda name: self.setting.require_equal_topics())
         makers = of_equal_topics | of_any
         parts = {name: self._part(name, make, name) for name, make in makers.items()}
+        for name, part in parts.items():
+            self.reasons = undefined(name, part) | self.reasons
         return Theory(setting=self.setting, **parts, reasons=self.reasons, notes=self.notes)
 
     def _part(self, name: str, make: Callable[..., Any], *arguments: Any) -> Any:
@@ -240,7 +236,6 @@ class Summary:
 
     def _theorem3(self, name: str) -> Theorem3:
         bounds = theorem3(self.setting.infinite)
-        self.reasons |= theorem3_reasons(bounds, self.setting)
         self.notes[name] = [f"does not hold: {text}" for text in bounds.violated]
         return bounds
 
@@ -258,11 +253,9 @@ class Summary:
             # Topics that are all alike: by classes, for any number of them.
             population = class_moments(setting.data(sampler), setting.masking)
             best = class_optimum(population)
-            classes: dict[str, float | None] = asdict(best)
+            counts = {"same_topic": setting.words, "different_topic": setting.topics}
+            classes: dict[str, float | None] = asdict(best) | {kind: None for kind, n in counts.items() if n == 1}
             loss = class_loss(best, population)
-            for kind, count in (("same_topic", setting.words), ("different_topic", setting.topics)):
-                if count == 1:
-                    classes[kind], self.reasons[f"{name}.{kind}"] = None, NO_PAIR
             loss_of_theorem2 = lambda: class_loss(setting.value(), population)  # noqa: E731
         else:
             model = dense_model(setting, sampler)
@@ -278,11 +271,9 @@ class Summary:
         averages = class_statistics(matrix, model.word_topics)
         kinds = ("mask_column", "same_word", "same_topic", "different_topic")
         classes = {kind: average.mean if (average := averages[kind]) else None for kind in kinds}
-        self.reasons |= {f"{name}.{kind}": NO_PAIR for kind in kinds if classes[kind] is None}
-        if model.equal_words is None:
-            seen = PATTERNS[pattern(matrix, model.word_topics) if averages["different_topic"] else None]
-            likeliest = "averages over entries; a word counts for the topic that makes it likeliest"
-            self.notes[name] = [f"{seen}; {likeliest}"]
+        if model.equal_words is None and averages["different_topic"]:
+            seen = PATTERNS[pattern(matrix, model.word_topics)]
+            self.notes[name] = [f"{seen} is seen; a word counts for the topic that makes it likeliest"]
         return classes
 
     def _dynamics(self, name: str) -> Dynamics:
@@ -334,13 +325,6 @@ class Summary:
         draw, model = generator(self.seed, Purpose.THEORY), TopicModel.from_settings(data)
         floors = bayes_floors(model, setting.masking, samples=self.samples, generator=draw, report=self.report)
         self.notes[name] = [f"{floors.documents} documents; {floors.method}"]
-        if floors.mask_queries is None:
-            self.reasons[f"{name}.mask_queries"] = (
-                f"only {floors.documents_with_mask} of {floors.documents} sampled documents had a [MASK], and an "
-                f"interval needs {FEWEST_DOCUMENTS}; raise --samples"
-                if setting.masking.replaced > 0
-                else "no position becomes [MASK], since p_c + p_r = 1"
-            )
         return floors
 
 
@@ -355,20 +339,11 @@ def optimum_notes(optimum: Any) -> list[str]:
     return [NOT_ATTAINED] * (not optimum.attained) + [f"flat: {flat}"] * bool(flat)
 
 
-def theorem3_reasons(bounds: Theorem3, setting: TheorySetting) -> dict[str, str]:
-    """Why numbers of Theorem 3 are None, by dotted name."""
-    reasons = {}
-    if bounds.lambda2 is None:
-        reasons["lambda2"] = reasons["high"] = "λ₂ divides by p_m p_r, which is 0"
-    if bounds.limit is None:
-        reasons["limit"] = reasons["limit_fixed"] = (
-            "no masked position keeps its word (p_c = 0), so a word query says nothing about its target"
-            if setting.keep == 0
-            else "every masked position keeps its word (p_c = 1), and the best average is infinite"
-        )
-    elif bounds.limit_fixed is None:
-        reasons["limit_fixed"] = "a topic has one word (v = 1): the average is beta, which [MASK] queries pull to 1"
-    return {f"theorem3.{name}": reason for name, reason in reasons.items()}
+def undefined(name: str, part: Any) -> dict[str, str]:
+    """Why numbers of a part are None, by dotted name: what the docstrings of their fields say."""
+    docstrings = field_docstrings(type(part)).items() if part else ()
+    missing = {field: text.partition("None if ")[2] for field, text in docstrings if getattr(part, field) is None}
+    return {f"{name}.{field}": reason.rstrip(".") for field, reason in missing.items() if reason}
 
 
 def dense_model(setting: TheorySetting, sampler: Sampler) -> TopicModel:
@@ -428,9 +403,10 @@ class LandscapeGrid(Result):
     loss: Float[np.ndarray, "point point"]
     """One row per α and one column per β."""
     word_loss: Float[np.ndarray, "point point"] | None
-    """The same without [MASK] queries; None if there are no others."""
+    """The same without [MASK] queries; None if there are no others, as p_c = p_r = 0."""
     optimum: AttentionOptimum
     optimum_without_mask_queries: AttentionOptimum | None
+    """The same without [MASK] queries; None if there are no others, as p_c = p_r = 0."""
     theorem3: Theorem3
     finite: FiniteLandscape | None = None
     reasons: dict[str, str] = field(default_factory=dict)
@@ -461,16 +437,12 @@ def landscape_grid(setting: TheorySetting, value: Pattern, points: int = POINTS,
     largest = max(optimum.alpha, optimum.beta, 100.0, bounds.high or 0.0, (bounds.limit or 0.0) * setting.words)
     weights = np.geomspace(LEAST_WEIGHT, BEYOND * largest, points)
     alpha, beta = weights[:, None], weights[None, :]
-    reasons = theorem3_reasons(bounds, setting)
-    if words is None:
-        without = "there are no other queries, since p_c = p_r = 0"
-        reasons["optimum_without_mask_queries"] = reasons["word_loss"] = without
     sampled = _finite(setting, classes, weights[[0, -1]]) if finite else None
     notes = {"optimum": optimum_notes(optimum)}
     notes["theorem3"] = [f"Theorem 3 does not apply: {text}" for text in bounds.violated]
     if sampled is not None:
         notes |= {f"finite.optima.{name}": optimum_notes(best) for name, best in sampled.optima.items()}
-    return LandscapeGrid(
+    grid = LandscapeGrid(
         setting=setting,
         value=value,
         classes=classes,
@@ -481,9 +453,11 @@ def landscape_grid(setting: TheorySetting, value: Pattern, points: int = POINTS,
         optimum_without_mask_queries=None if words is None else minimise(words),
         theorem3=bounds,
         finite=sampled,
-        reasons=reasons,
+        reasons=undefined("theorem3", bounds),
         notes={name: lines for name, lines in notes.items() if lines},
     )
+    grid.reasons.update({name.removeprefix("."): reason for name, reason in undefined("", grid).items()})
+    return grid
 
 
 def landscape_record(

@@ -20,15 +20,15 @@ class Theorem3:
     lambda1: float
     """λ₁."""
     lambda2: float | None
-    """λ₂; None if p_m p_r = 0, by which it divides."""
+    """λ₂; None if p_m p_r, by which it divides, is 0."""
     low: float
     """λ₁(τ−1), lower bound."""
     high: float | None
-    """λ₂T, upper bound."""
+    """λ₂T, upper bound; None if p_m p_r, by which λ₂ divides, is 0."""
     limit: float | None
     """Limit, Assumption 3: τ/((1 − p_c)p_m); None if p_c = 0, where word queries say nothing of their target, or 1."""
     limit_fixed: float | None
-    """Limit, T → ∞ with τ fixed; None as above, and if v = 1, where it does not hold."""
+    """Limit, T → ∞ with τ fixed; None if p_c = 0 or 1, or if v = 1, where [MASK] queries pull the average to 1."""
     violated: tuple[str, ...]
 
 
