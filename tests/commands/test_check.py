@@ -436,7 +436,7 @@ def test_bad_input_is_one_line_and_exit_code_2(matrix: str, tmp_path: Path, caps
         ("FILE --mask 2", "mask = 2.0 is not allowed"),
         ("FILE --wrods 3", "--words"),
         ("", "No file is given"),
-        ("FOLDER --topics 3", "leave --topics out"),
+        ("FOLDER --topics 3", "leave those of documents and masks out"),
     ):
         words = line.replace("FILE", matrix).replace("FOLDER", str(tmp_path)).split()
         assert main(["check", *words]) == 2

@@ -14,7 +14,6 @@ from topicscope.settings.data import Data, Masking
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.finite_documents import (
     Moments,
-    embedding_loss,
     finite_optimum,
     infinite_moments,
     infinite_topic_moments,
@@ -33,6 +32,13 @@ from topicscope.theory.theorem1 import (
 from topicscope.theory.theorem2 import theorem2
 
 MASKING = Masking()
+
+
+def embedding_loss(embedding: np.ndarray, population: Moments, bias: np.ndarray) -> float:
+    """The expected loss of eq. 6 with uniform attention and W^V = I."""
+    return population_loss(embedding.T @ embedding, population, bias)
+
+
 PAPER = moments(TopicModel.from_settings(Data()), MASKING)
 BIAS = theorem1_bias(10, 10, MASKING)
 

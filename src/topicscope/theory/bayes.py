@@ -8,19 +8,13 @@ Each document's posterior is exact: for disjoint topics of equally likely words 
 topics by listing all sets of τ topics. Only the mean over documents is a Monte-Carlo estimate, and each document
 contributes its expected loss given what is seen, not that of one drawn word or mask.
 
-Given θ, a token of a word of topic t has probability (A θ_t + B/T)/v with A = 1 − p_m + z p_m p_c, B = z p_m p_r,
-where z marks masked positions. Only at [MASK] and at the query is it known that a position is masked, and eq. 1 weights
-a query by 1/|M|; the weight enters through
-
-.. math:: \frac{1}{|M|} = \int_0^1 z^{|M| - 1} dz.
-
-The integrand is a polynomial in z, so Gauss-Legendre nodes make the integral exact (docs/theory.md).
-
-What a query needs is E[θ_s · likelihood of all other tokens] for every topic s. The likelihood is a sum of products:
-each topic t gives a polynomial whose degree-k coefficient stands for "k of its words are genuine" (Dirichlet) or "the
-topic is one of the document's" (k = 0 or 1). The prior depends on the total degree K alone, as a functional ``end`` on
-polynomials: Σ_K end[K] [x^K] ∏_t p_t(x); the factor θ_s replaces one polynomial (``marked_sums``). All terms are
-positive, so nothing cancels; forward and backward passes share the work, as in a hidden Markov model.
+Given θ, a token of a word of topic t has probability (A θ_t + B/T)/v with A = 1 − p_m + z p_m p_c, B = z p_m p_r, where
+z marks masked positions; eq. 1 weights a query by 1/|M|, the integral of z^{|M| − 1} over [0, 1], for which Gauss-
+Legendre nodes are exact. What a query needs is E[θ_s · likelihood of all other tokens] for every topic s. The
+likelihood is a sum of products: each topic t gives a polynomial whose degree-k coefficient stands for "k of its words
+are genuine" (Dirichlet) or "the topic is one of the document's" (k = 0 or 1). The prior depends on the total degree K
+alone, as a functional ``end`` on polynomials: Σ_K end[K] [x^K] ∏_t p_t(x); the factor θ_s replaces one polynomial
+(``marked_sums``). All terms are positive, so nothing cancels. docs/theory.md has the derivation.
 """
 
 from dataclasses import dataclass

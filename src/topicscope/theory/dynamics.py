@@ -1,4 +1,4 @@
-r"""Why W^V comes first (§8.1): how fast each stage goes, in closed form.
+r"""Why W^V comes first (§8.1): how fast each stage goes, in closed form; docs/theory-dynamics.md has the proofs.
 
 **Stage 1.** Attention is uniform, and W^V relaxes under the squared loss at twice the eigenvalues of S = E[x̃x̃⊤], one
 for each mode (``stage1_rates``).
@@ -11,27 +11,10 @@ so along each pair of singular vectors of G the sum of the two grows as e^{σt/�
 class matrix for every W^V on stage 1's path, and its singular values are those of three modes (``stage2_rates``):
 topics, same word, and [MASK] against the words, whose plane has rank one because a column of G sums to zero. At
 Theorem 2's W^V and for infinite documents the topic mode has the closed form ``stage2_topic_rate``.
-docs/theory-dynamics.md has the proofs.
 
-**The start.** §8.1 argues with the sizes of the first gradients. All entries of W^V, W^K, W^Q are independent N(0, s²),
-embeddings are one-hot, there are no biases, and masked keys are visible. To leading order in s attention is uniform and
-the prediction zero, so with r = y (squared loss, gradients twice as large) or r = y − 1/V (cross-entropy) and q the
-query's one-hot token,
-
-.. math::
-    \nabla_{W^V} = -E[r \tilde x^\top], \qquad
-    \nabla_{W^K} = \frac{W^Q G^\top}{\sqrt{d_a}}, \quad
-    G_{ab} = -E\big[\tilde x_a\, (e_a - \tilde x)^\top {W^V}^\top r\, q_b\big].
-
-∇_{W^K} contains W^Q, as the paper says, and W^V besides: attention matters only through W^V. Over the draw of the
-weights, with ⊗ the tensor product and diag(x̃) − x̃x̃⊤ the softmax's derivative at uniform attention,
-
-.. math::
-    E\|\nabla_{W^K}\|^2 = E\|\nabla_{W^Q}\|^2 = s^4 \kappa^2, \qquad
-    \kappa = \big\|E[(\mathrm{diag}(\tilde x) - \tilde x \tilde x^\top) \otimes r \otimes q]\big\|_F,
-
-so the ratio is ‖E[r x̃⊤]‖ / (κ s²): it grows as 1/s², and d_a does not matter. It tells how the two begin, not how long
-they take: the times above depend on s through a logarithm only.
+**The start.** With all entries of W^V, W^K, W^Q drawn from N(0, s²), the first gradients have the ratio
+‖E[r x̃⊤]‖ / (κ s²) (``gradient_ratio``). It tells how the two begin, not how long they take: the times above depend on s
+through a logarithm only.
 """
 
 from collections import Counter

@@ -199,13 +199,6 @@ def population_loss(matrix: Matrix, moments: Moments, bias: Vector | None = None
     return float(loss + ridge * np.vdot(matrix, matrix))
 
 
-def embedding_loss(
-    embedding: Float[np.ndarray, "dimension token"], moments: Moments, bias: Vector | None = None
-) -> float:
-    """The expected loss of eq. 6 with uniform attention and W^V = I: W = W^E⊤W^E."""
-    return population_loss(embedding.T @ embedding, moments, bias)
-
-
 def finite_optimum(moments: Moments, ridge: float = 0.0, bias: Vector | None = None) -> Matrix:
     """The W that minimises the loss plus λ‖W‖² with b held fixed (by default at 0): (R − b s⊤)(S + λI)⁻¹.
 

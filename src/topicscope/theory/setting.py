@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from typing import Any
 
 from topicscope.errors import InputError, refuse
 from topicscope.settings.data import Data, Masking, Sampler
@@ -42,19 +41,20 @@ class TheorySetting:
 
     def __post_init__(self) -> None:
         with errors_with_option_names():
-            for sampler in SAMPLERS:
-                if self.topic_words:
-                    data = self._data(sampler, topic_words=self.topic_words)
-                    self._take_sizes(TopicModel.from_settings(data))
-                self.data(sampler)
             Masking(mask=self.mask, keep=self.keep, random=self.random)
+            if self.topic_words:
+                self._take_sizes({"topics": self.topics, "words": self.words})
+            for sampler in SAMPLERS:
+                self.data(sampler)
 
-    def _take_sizes(self, model: TopicModel) -> None:
+    def _take_sizes(self, given: dict[str, int]) -> None:
         """T and v of your own topics; v is 0 where they are not like the paper's, and giving others is refused."""
         object.__setattr__(self, "topic_words", str(self.topic_words))
+        object.__setattr__(self, "words", 0)
+        model, _ = (TopicModel.from_settings(self.data(sampler)) for sampler in SAMPLERS)
         for name, own in (("topics", model.topics), ("words", model.equal_words or 0)):
-            if getattr(self, name) not in (own, getattr(Data, name)):
-                raise refuse(name, getattr(self, name), "topic_words says how many there are; leave it out")
+            if given[name] not in (own, getattr(Data, name)):
+                raise refuse(name, given[name], "topic_words says how many there are; leave it out")
             object.__setattr__(self, name, own)
 
     @property
@@ -91,17 +91,11 @@ class TheorySetting:
         return classes(self.topics, self.words, self.masking)
 
     def data(self, sampler: Sampler) -> Data:
-        """The settings of finite documents of this sampler."""
-        if self.equal_topics:
-            return self._data(sampler, topics=self.topics, words=self.words)
-        return self._data(sampler, topic_words=self.topic_words)
-
-    def _data(self, sampler: Sampler, **topics: Any) -> Data:
+        """The settings of finite documents of this sampler; those of τ topics have no Dirichlet."""
         return Data(
             sampler=sampler,
-            **topics,
+            **{"topics": self.topics, "words": self.words} if self.equal_topics else {"topic_words": self.topic_words},
             per_document=self.per_document,
-            # Documents of τ topics have no Dirichlet.
             dirichlet=self.dirichlet if sampler == "dirichlet" else Data.dirichlet,
             length=self.length,
         )
