@@ -121,7 +121,7 @@ def test_bad_options_exit_with_2_and_one_sentence_and_write_nothing(
         ("--topics 1", "per_document = 2 is not allowed"),
         ("--mask 0", "mask = 0.0 is not allowed"),
         ("--keep 0.7 --random 0.7", "keep + random"),
-        ("--dirichlet 0", "dirichlet = 0.0 is not allowed"),
+        ("--dirichlet 0", "dirichlet = [0.0] is not allowed"),
         ("--length 9 5", "length = [9, 5] is not allowed"),
         ("--samples -1", "samples = -1 is not allowed: give a whole number, 2 or more, or 0 to leave the Bayes"),
         ("--seed -1", "seed = -1 is not allowed"),
