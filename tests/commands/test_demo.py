@@ -55,15 +55,6 @@ def test_a_demo_writes_its_page_and_says_how_the_runs_ended_and_resumes_by_itsel
     assert {path: path.read_bytes() for path in out.rglob("checkpoint-*")} == trained
 
 
-def test_a_folder_that_holds_something_else_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
-    assert main(["demo", "--out", str(tmp_path)]) == 2
-    assert "is not empty and holds no demo: give a new folder, or one that `topicscope demo` made." in (
-        capsys.readouterr().err
-    )
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
-
-
 @pytest.mark.slow
 def test_the_demo_shows_what_it_says(tmp_path: Path) -> None:
     """Figure 2's blocks near theory's; two stages: attention takes off once W^V has most of its gain."""

@@ -58,13 +58,9 @@ def test_what_the_page_cannot_train_is_refused(changed: Settings, words: str) ->
 def test_bad_files_get_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = tmp_path / "mine.html"
     other.write_text("<p>mine</p>")
-    for words in (
-        ["playground", "--out", str(other)],
-        ["playground", "--out", str(tmp_path)],
-        ["playground", "--out", str(tmp_path / "page.txt")],
-        ["playground", str(tmp_path / "none.toml"), "--out", str(tmp_path / "page.html")],
-        ["playground", str(EXAMPLE), str(EXAMPLE), "--out", str(tmp_path / "page.html")],
-    ):
+    page, wrong = tmp_path / "page.html", tmp_path / "page.txt"
+    for words in ([], ["--out", str(other)], ["--out", str(wrong)], ["none.toml", "--out", str(page)]):
+        words = ["playground", *(words or [str(EXAMPLE), str(EXAMPLE), "--out", str(page)])]
         assert main(words) == 2
         assert capsys.readouterr().err.count("\n") == 1
     assert other.read_text() == "<p>mine</p>"

@@ -1,4 +1,4 @@
-"""Headless Chromium for tests and benchmarks of the page: console, requests, sizes and screenshots."""
+"""Headless Chromium for tests and benchmarks of the page: console, requests and sizes."""
 
 import json
 import shutil
@@ -85,10 +85,6 @@ class Browser:
             if message["method"] == "Network.requestWillBeSent":
                 found.append(message["params"]["request"]["url"])
         return [url for url in found if not url.startswith(("file:", "data:", "blob:", "chrome"))]
-
-    def screenshot(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.driver.save_screenshot(str(path))
 
 
 @contextmanager

@@ -249,11 +249,6 @@ def test_a_small_figure_2_ends_at_the_finite_document_optimum() -> None:
         assert_ends_at_the_optimum(small, 20, range(1))
 
 
-@pytest.mark.slow
-def test_five_seeds_of_figure_2_end_within_three_per_cent_of_the_finite_document_optimum() -> None:
-    assert_ends_at_the_optimum(Setting(parts=1, l2=1e-5), 2_000, range(5))
-
-
 def test_the_built_file_is_that_of_these_sources() -> None:
     assert build.source_hash().encode() in FILE.read_bytes(), "the C has changed: run `make playground`"
 

@@ -156,8 +156,8 @@ function showTables() {
   for (const count of document.querySelectorAll("[data-count]")) filterClaims(count.closest("section"));
   for (const button of document.querySelectorAll("[data-copy]")) {
     const text = button.parentElement.querySelector(".command");
-    // Without the clipboard, which a sandboxed frame may not have, the text is at least chosen.
-    button.addEventListener("click", () => copyText(text.textContent, () => { button.textContent = "Copied"; }, () => { getSelection().selectAllChildren(text); button.textContent = "Chosen: copy it"; }));
+    // Without the clipboard, which a sandboxed frame may not have, the text is at least selected.
+    button.addEventListener("click", () => copyText(text.textContent, () => { button.textContent = "Copied"; }, () => { getSelection().selectAllChildren(text); button.textContent = "Selected: copy it"; }));
   }
 }
 

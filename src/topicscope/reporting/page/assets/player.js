@@ -131,7 +131,7 @@ class Player {
   drawMaps({ matrix, kinds, panels, table }) {
     const entries = this.entries(matrix), { size, label } = matrix, { boundaries } = this.run;
     kinds.forEach((kind, at) => {
-      const entry = entries[kind], said = kind === "trained" && !entries.exact ? "Averages by class of entry: matrices are kept of one seed only." : "";
+      const entry = entries[kind], said = kind === "trained" && !entries.exact ? "Averages by class of entry: whole matrices are kept for one seed only." : "";
       panels[at].show({
         title: `${label}, ${kind === "difference" ? "trained − theory" : kind}`, said,
         draw: (canvas, colours) => drawMatrix(canvas, size, entry, matrix.limit, colours, boundaries),

@@ -1,6 +1,6 @@
 // The playground: controls, a worker that trains, theory beside it, and pictures of both.
 
-const SPEEDS = [[0, "as fast as it can"], ...[200, 50, 10].map((speed) => [speed, `${speed} steps per second`]), [1, "1 step per second"]];
+const SPEEDS = [[0, "as fast as possible"], ...[200, 50, 10].map((speed) => [speed, `${speed} steps per second`]), [1, "1 step per second"]];
 const MEASURES = ["norm_value", "norm_key", "norm_query", "same_word", "same_topic", "different_topic", "mask_column", "mask_row",
   "attention_same_word", "attention_same_topic", "attention_different_topic", "from_uniform", "mask_from_uniform", "uniform_loss"];
 const CURVES = ["loss", ...MEASURES];
@@ -274,7 +274,7 @@ class Playground {
 
   copyLink() {
     const link = location.href.split("#")[0] + toHash(this.settings);
-    return copyText(link, () => this.tell("The link is copied."), () => this.tell(`Copy this link: ${link}`));
+    return copyText(link, () => this.tell("Link copied."), () => this.tell(`Copy this link: ${link}`));
   }
 
   // The file for `topicscope train`, and the topics where they overlap.
@@ -490,7 +490,7 @@ class Playground {
     this.table.replaceChildren(...rows.map(([label, ...cells]) => make("tr", {}, make("th", { scope: "row" }, label), ...cells.map((value) => make("td", {}, digits(value))))));
     const pace = (value) => brief(1 / (2 * s.learning_rate * value)), gain = this.gain(), far = m.from_uniform, sentences = [];
     if (gain !== null) sentences.push(`W^V has made ${Math.round(100 * gain)} % of the gain that uniform attention allows.`);
-    if (["all", "theorem"].includes(s.parts)) sentences.push(this.takeOff ? `Attention took off at step ${whole(this.takeOff.step)}; a word's is now ${far.toFixed(2)} from uniform.` : `A word's attention is ${far.toFixed(3)} from uniform; at ${TAKE_OFF} it has taken off.`,
+    if (["all", "theorem"].includes(s.parts)) sentences.push(this.takeOff ? `Attention took off at step ${whole(this.takeOff.step)}; a word's attention is now ${far.toFixed(2)} from uniform.` : `A word's attention is ${far.toFixed(3)} from uniform; at ${TAKE_OFF} it has taken off.`,
       `Attention × 100: ${KINDS.map(({ name, label }) => `${label} ${brief(100 * m[`attention_${name}`])}`).join(", ")}.`);
     if (exact && s.optimizer === "sgd" && s.parts !== "theorem")
       sentences.push(`Under SGD the distance to the optimum falls to 37 % within ${pace(eigenvalues.topics)} steps for topics, and within ${pace(eigenvalues.within)} for words of a topic.`);
