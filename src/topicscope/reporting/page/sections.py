@@ -236,7 +236,8 @@ def sweep_section(folder: Path, number: int, material: Material) -> Row | None:
     if not rows:
         return None
     table = sweep_table(rows)
-    names = [name for name in table[0] if len({row[name] for row in table}) > 1]
+    varied = [name for name in table[0] if len({row[name] for row in table}) > 1]
+    names = [name for name in varied if name not in ("train_seconds", "run")]
     return {
         "anchor": f"sweep-{number}",
         "folder": str(folder),
