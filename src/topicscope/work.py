@@ -81,27 +81,6 @@ class Task(Generic[T]):
         return folder / f"{readable}-{content_digest(self.key)}{self.suffix}"
 
 
-@dataclass(frozen=True, eq=False)
-class _Job:
-    """What a worker is sent. It writes the result, which is then kept whatever happens to the process that asked."""
-
-    name: str
-    function: Callable[[Any], bytes]
-    argument: Any
-    path: Path
-
-    def run(self) -> None:
-        scratch = self.path.with_name(self.path.name + ".partial")
-        token = _SCRATCH.set(scratch)
-        try:
-            with threadpool_limits(1):
-                content = self.function(self.argument)
-        finally:
-            _SCRATCH.reset(token)
-        write_atomically(self.path, content)
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
 # The folder for unfinished work of the task that is being computed.
 _SCRATCH: ContextVar[Path | None] = ContextVar("scratch", default=None)
 
@@ -146,8 +125,14 @@ def completed(
     places: dict[Path, list[int]] = {}
     for place, task in enumerate(tasks):
         places.setdefault(task.path(folder), []).append(place)
+    missing = {path: tasks[own[0]] for path, own in places.items() if not path.exists()}
+    processes = min(len(missing), workers or cpu_count())
+    if engine == "ray" and missing:
+        finished = _on_ray(function, missing, processes if address is None else workers, address)
+    else:
+        finished = (_in_processes if processes > 1 else _here)(function, missing, processes)
     done = 0
-    for path in _finished_paths(function, tasks, places, engine, workers, address):
+    for path in itertools.chain([path for path in places if path not in missing], finished):
         try:
             content = path.read_bytes()
         except FileNotFoundError:
@@ -170,30 +155,23 @@ def check_engine(engine: str, *, address: str | None = None, workers: int | None
         check_at_least("--workers", workers, 1)
 
 
-def _finished_paths(
-    function: Callable[[T], bytes],
-    tasks: Sequence[Task[T]],
-    places: Mapping[Path, Sequence[int]],
-    engine: str,
-    workers: int | None,
-    address: str | None,
-) -> Iterator[Path]:
-    finished = [path for path in places if path.exists()]
-    jobs = [
-        _Job(tasks[own[0]].name, function, tasks[own[0]].argument, path)
-        for path, own in places.items()
-        if path not in finished
-    ]
-    yield from finished
-    processes = min(len(jobs), workers or cpu_count())
-    if engine == "ray" and jobs:
-        yield from _on_ray(jobs, processes if address is None else workers, address)
-    elif processes > 1:
-        yield from _in_processes(jobs, processes)
-    else:
-        for job in jobs:
-            job.run()
-            yield job.path
+def _run(function: Callable[[T], bytes], argument: T, path: Path) -> None:
+    """What a worker does. It writes the result, which is then kept whatever happens to the process that asked."""
+    scratch = path.with_name(path.name + ".partial")
+    token = _SCRATCH.set(scratch)
+    try:
+        with threadpool_limits(1):
+            content = function(argument)
+    finally:
+        _SCRATCH.reset(token)
+    write_atomically(path, content)
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _here(function: Callable[[T], bytes], tasks: Mapping[Path, Task[T]], workers: int) -> Iterator[Path]:
+    for path, task in tasks.items():
+        _run(function, task.argument, path)
+        yield path
 
 
 def _lost(name: str) -> LostWorkError:
@@ -203,7 +181,7 @@ def _lost(name: str) -> LostWorkError:
     )
 
 
-def _in_processes(jobs: Sequence[_Job], workers: int) -> Iterator[Path]:
+def _in_processes(function: Callable[[T], bytes], tasks: Mapping[Path, Task[T]], workers: int) -> Iterator[Path]:
     """Results as they finish; if a worker dies its pool is lost, and what is missing begins again in a new one.
 
     Three pools in a row that finish nothing end the map. The third has one worker, so the task it was lost with is
@@ -212,12 +190,12 @@ def _in_processes(jobs: Sequence[_Job], workers: int) -> Iterator[Path]:
     from joblib.externals.loky import ProcessPoolExecutor
     from joblib.externals.loky.process_executor import BrokenProcessPool
 
-    left, attempts = {job.path: job for job in jobs}, 0
+    left, attempts = dict(tasks), 0
     while left:
         count = 1 if attempts == ATTEMPTS - 1 else min(workers, len(left))
         pool = ProcessPoolExecutor(count, env=WORKER_ENVIRONMENT, initializer=_begin_worker, initargs=(os.getpid(),))
         try:
-            futures = {pool.submit(job.run): path for path, job in left.items()}
+            futures = {pool.submit(_run, function, task.argument, path): path for path, task in left.items()}
             for future in as_completed(futures):
                 future.result()
                 attempts = 0
@@ -246,7 +224,9 @@ def _begin_worker(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _on_ray(jobs: Sequence[_Job], workers: int | None, address: str | None) -> Iterator[Path]:
+def _on_ray(
+    function: Callable[[T], bytes], tasks: Mapping[Path, Task[T]], workers: int | None, address: str | None
+) -> Iterator[Path]:
     """Results as they finish, on a Ray of our own with so many workers, or on a cluster with at most so many."""
     try:
         import ray
@@ -265,34 +245,34 @@ def _on_ray(jobs: Sequence[_Job], workers: int | None, address: str | None) -> I
             f'--address = "{address}" cannot be reached ({reason}): on a machine of a running Ray cluster, '
             'give HOST:PORT of its head, or "auto".'
         ) from None
-    remote = ray.remote(max_retries=ATTEMPTS - 1, num_cpus=1)(_Job.run)
-    waiting, head, running = iter(jobs), ray.get_runtime_context().gcs_address, dict[Any, _Job]()
+    remote = ray.remote(max_retries=ATTEMPTS - 1, num_cpus=1)(_run)
+    waiting, head, running = iter(tasks), ray.get_runtime_context().gcs_address, dict[Any, Path]()
     most = workers if workers and address else 4 * max(1, int(ray.cluster_resources()["CPU"]))
     try:
         while True:
-            for job in itertools.islice(waiting, most - len(running)):
-                running[remote.options(name=job.name).remote(job)] = job
+            for path in itertools.islice(waiting, most - len(running)):
+                running[remote.options(name=tasks[path].name).remote(function, tasks[path].argument, path)] = path
             if not running:
                 return
             done, _ = ray.wait(list(running), timeout=ASK_SECONDS)
             if not done:
                 _check_head(head, running)
             for reference in done:
-                job = running.pop(reference)
+                path = running.pop(reference)
                 try:
                     ray.get(reference)
                 except ray.exceptions.RayTaskError as error:
                     raise error.cause from error
                 except ray.exceptions.RayError:
-                    raise _lost(job.name) from None
-                yield job.path
+                    raise _lost(tasks[path].name) from None
+                yield path
     finally:
         for reference in running:
             ray.cancel(reference, force=True)
         ray.shutdown()
 
 
-def _check_head(address: str, running: dict[Any, _Job]) -> None:
+def _check_head(address: str, running: dict[Any, Path]) -> None:
     try:
         _ask(address)
     except OSError:

@@ -7,7 +7,6 @@ same table.
 
 import contextlib
 import dataclasses
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,13 +18,11 @@ import numpy as np
 
 from topicscope.commands.folders import is_begun, locked
 from topicscope.commands.options import POSITIONAL, keywords, parse
-from topicscope.commands.terminal import console, log_to_terminal, print_json, print_rows, progress_bar
+from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
 from topicscope.errors import DivergedError, InputError, path_of
 from topicscope.measure.run import Run, read_run
 from topicscope.measure.stages import norm_stages
-from topicscope.measure.uncertainty import student_interval
 from topicscope.records import SWEEP, SweepRow, frame_of, sweep_table, table_html
-from topicscope.reporting.rounding import NOTHING, readable
 from topicscope.settings.sweep import Point, Sweep, dump_sweep, load_sweep
 from topicscope.settings.toml import comparable
 from topicscope.store import as_before_if_refused, struct_text, table_text, write_atomically
@@ -68,8 +65,8 @@ MOST_CURVES = 6
 # Numbers on an axis that differ by this factor get a logarithmic scale.
 FAR_APART = {"x": 8, "y": 100}
 
-# Measures in the table on the terminal, and the most rows that it has.
-PRINTED = ("loss", "validation_loss", "excess_over_optimum", "contrast_value")
+# Measures in the table of a notebook, and the most rows that it has.
+SHOWN = ("loss", "validation_loss", "excess_over_optimum", "contrast_value")
 MOST_ROWS = 20
 
 
@@ -86,7 +83,7 @@ class SweepResult:
         return frame_of(sweep_table(self.rows))
 
     def _repr_html_(self) -> str:
-        shown = [*self.rows[0].settings, "seed", *PRINTED]
+        shown = [*self.rows[0].settings, "seed", *SHOWN]
         cells = [[row.get(name) for name in shown] for row in sweep_table(self.rows)[:MOST_ROWS]]
         return table_html(shown, cells, f"{len(self.rows)} runs of the sweep in {self.out}")
 
@@ -236,7 +233,7 @@ def _measures(run: Run, metrics: Mapping[str, np.ndarray], place: int) -> dict[s
     }
 
 
-# What is shown: a figure, and a table on the terminal.
+# What is shown.
 
 
 def sweep_figure(rows: Sequence[Mapping[str, Any]], settings: Sequence[str]) -> "Figure | None":
@@ -284,33 +281,17 @@ def _panel(rows: Sequence[Mapping[str, Any]], across: str, others: Sequence[str]
 
 
 def _print_result(result: SweepResult) -> None:
-    """A row for each combination: means over its seeds."""
-    rows, settings = sweep_table(result.rows), list(result.rows[0].settings)
-    seeds = len({row["seed"] for row in rows})
-    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault(tuple(row[name] for name in settings), []).append(row)
-    means = "" if seeds == 1 else f", mean ± half of the 95 % interval over {seeds} seeds"
-    console().print(f"{len(rows)} runs: {len(groups)} combinations{means}")
-    printed = [name for name in PRINTED if any(row.get(name) is not None for row in rows)]
-    lines = [[*map(_brief, values), *(_mean(group, name) for name in printed)] for values, group in groups.items()]
-    # With spaces a narrow terminal breaks a heading instead of cutting it.
-    print_rows(lines[:MOST_ROWS], [name.rpartition(".")[2].replace("_", " ") for name in (*settings, *printed)])
-    if len(groups) > MOST_ROWS:
-        console().print(f"… and {len(groups) - MOST_ROWS} more combinations.")
-    if diverged := sum(row.diverged for row in result.rows):
-        console().print(f"{diverged} of the runs diverged: they have no measures.")
-    console().print(f"{result.out / 'sweep.csv'}: all columns; {len(result.figures)} figure files beside it.")
-    console().print(f"{result.out / 'report.html'}: open it in any browser.", soft_wrap=True)
+    from topicscope.reporting.page.sections import smallest
 
-
-def _mean(rows: Sequence[Mapping[str, Any]], measure: str) -> str:
-    numbers = np.array([row[measure] for row in rows if row[measure] is not None])
-    if not len(numbers):
-        return NOTHING
-    interval = student_interval(numbers)
-    half = interval.high - interval.value
-    return readable(interval.value) + (f" ± {readable(half, 1)}" if math.isfinite(half) else "")
+    diverged = sum(row.diverged for row in result.rows)
+    lines = [
+        f"{len(result.rows)} runs. {smallest(result.rows)}".strip(),
+        f"{diverged} of the runs diverged: they have no measures." if diverged else "",
+        f"{result.out / 'sweep.csv'}: all columns; {len(result.figures)} figure files beside it.",
+        f"{result.out / 'report.html'}: open it in any browser.",
+    ]
+    for line in filter(None, lines):
+        console().print(line, soft_wrap=True)
 
 
 def _brief(value: Any) -> str:

@@ -244,14 +244,14 @@ def sweep_section(folder: Path, number: int, material: Material) -> Row | None:
         "names": names,
         # Each cell in full, and as it is shown.
         "rows": [{name: (str(row[name]), _brief(row[name])) for name in names} for row in table[:MOST_ROWS]],
-        "summary": f"{len(rows)} runs. {_best(rows)}".strip(),
+        "summary": f"{len(rows)} runs. {smallest(rows)}".strip(),
         # Whether the runs themselves are there, for a separate page.
         "has_runs": (folder / "runs").is_dir(),
         "images": material.images(sorted((folder / "figures").glob("sweep.svg")), f"sweep-{number}"),
     }
 
 
-def _best(rows: Sequence[SweepRow]) -> str:
+def smallest(rows: Sequence[SweepRow]) -> str:
     """Where the measure that people sweep for is smallest, averaged over seeds; empty without it or with one place."""
     for measure, words in SWEPT_FOR.items():
         groups: dict[str, list[float]] = {}
