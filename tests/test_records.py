@@ -57,7 +57,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_layers(out / "layers")
     contents: dict[str, Any] = {
         "run/versions.json": VERSIONS,
-        "run/passages.json": {"source": "wiki", "problems": {"stubs": 1}},
+        "run/passages.json": {"source": "wiki", "problems": ["wiki: 1 broken line was left out."]},
         "probe/corpus.json": [CORPUS_ROW],
         "probe/probe-settings.json": {
             **{"text": {"corpus": "wiki"}, "topics": {}, "measures": {}, "dtype": "float32", "seed": 0}

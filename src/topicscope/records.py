@@ -27,7 +27,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
 import numpy as np
 from msgspec import Meta, Struct, structs
 
-from topicscope.errors import InputError, first_few
+from topicscope.errors import InputError
 from topicscope.store import read_struct, read_table, struct_text, table_text, write_atomically
 
 T = TypeVar("T")
@@ -547,52 +547,6 @@ class Versions(Struct, frozen=True, kw_only=True):
     """What no setting contains: the engine or the device, and the passages of a corpus."""
 
 
-class ReadingProblems(Struct, kw_only=True):
-    """What went wrong while a corpus was read: counts that grow meanwhile."""
-
-    bad_encodings: Count = 0
-    """Documents with bytes that are not UTF-8; each such byte became U+FFFD."""
-
-    broken_lines: Count = 0
-    """Lines that are not a JSON object, and lines or rows whose text field holds no text; left out."""
-
-    lines_without_field: Count = 0
-    """JSON lines that lack the text's field; left out."""
-
-    first_without_field: str = ""
-    """What the first of them lacks, and what it has instead, in words."""
-
-    not_text: list[str] = []
-    """Files of a folder that are not text, or not in UTF-8; left out."""
-
-    redirects: Count = 0
-    """Pages of a dump that only point to another one; left out, as they should be."""
-
-    stubs: Count = 0
-    """Pages of a dump with too few words; left out, as they should be."""
-
-    def clear(self) -> None:
-        """Count from zero again."""
-        nothing = ReadingProblems()
-        for name in self.__struct_fields__:
-            setattr(self, name, getattr(nothing, name))
-
-    def sentences(self) -> list[str]:
-        """One sentence for each kind of problem that occurred. Redirects and stubs are no problem and have none."""
-        counted = {
-            "documents had bytes that are not UTF-8, shown as U+FFFD": self.bad_encodings,
-            "broken lines were left out": self.broken_lines,
-            f"lines were left out, because they lack {self.first_without_field}": self.lines_without_field,
-        }
-        sentences = [f"{count:,} {phrase}" for phrase, count in counted.items() if count]
-        if len(self.not_text) == 1:
-            sentences.append(f"1 file is not text in UTF-8 and was left out: {self.not_text[0]}")
-        elif self.not_text:
-            files = f"{len(self.not_text):,} files are not text in UTF-8 and were left out"
-            sentences.append(f"{files}: {first_few(self.not_text)}")
-        return sentences
-
-
 class PassagesFile(Struct, frozen=True, kw_only=True):
     """A passages.json: what passages were cut from and how, and how many there are."""
 
@@ -622,13 +576,11 @@ class PassagesFile(Struct, frozen=True, kw_only=True):
     language: str | None = None
     """The code of the language that was guessed."""
 
-    problems: ReadingProblems
+    problems: list[str]
+    """Sentences on the parts of the corpus that could not be read."""
+
     digest: str = ""
     """Identifies the content of the files."""
-
-    def notes(self) -> list[str]:
-        """Sentences on the parts of the corpus that could not be read."""
-        return [f"{self.source}: {sentence}." for sentence in self.problems.sentences()]
 
 
 TRAIN_AGAIN = "remove it, and train with --resume to have it written again"

@@ -28,8 +28,6 @@ from safetensors import safe_open
 
 from topicscope.errors import InputError, UnreadableError, is_out_of_memory
 
-Row = dict[str, Any]
-
 # The names of files while they are being written.
 LEFTOVER = re.compile(r"\..+\.[0-9a-f]{12}\.tmp")
 

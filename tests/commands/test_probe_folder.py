@@ -23,7 +23,7 @@ from topicscope.probing.settings import ProbeRecord
 from topicscope.probing.statistics.resampling import Comparable
 from topicscope.probing.study import fitted_on
 from topicscope.probing.topics import FittedTopics
-from topicscope.records import PassagesFile, ProbeRow, ReadingProblems, TopicFit
+from topicscope.records import PassagesFile, ProbeRow, TopicFit
 from topicscope.text.corpora import open_corpus
 from topicscope.text.tokens import Passages
 
@@ -276,6 +276,6 @@ def fitted_text(about: dict[str, Any], tiny: Path, *, halves: bool) -> str | Non
     fits = [FittedTopics(tokens, array, each) for each in described]
     digest = open_corpus(str(tiny / "corpus.txt")).digest
     empty = np.zeros(0, dtype=np.int32)
-    corpus = PassagesFile(source="", corpus=digest, problems=ReadingProblems())
+    corpus = PassagesFile(source="", corpus=digest, problems=[])
     passages = Passages(empty, empty, np.zeros(1, dtype=np.int64), empty, corpus)
     return fitted_on(fits, passages, halves=halves, folder=None)

@@ -124,7 +124,7 @@ def main(words: list[str]) -> None:
         for text in (line, *([] if on_text else _answer(run)), *_where_next(run)):
             console().print(text, soft_wrap=True, markup=False)
     if on_text and not options.quiet:
-        for note in PASSAGES.read(run.path / "passages").notes():
+        for note in PASSAGES.read(run.path / "passages").problems:
             console(to_errors=options.json).print(note, soft_wrap=True, markup=False)
 
 

@@ -494,7 +494,7 @@ class Study:
             articles=about.documents,
             passages=len(self.passages),
             measured=len(self.chosen),
-            problems=[*about.notes(), *(f"{sentence}." for sentence in self.notes)],
+            problems=[*about.problems, *(f"{sentence}." for sentence in self.notes)],
             words=int(np.any([labelling.kept for labelling in self.plan.labellings], axis=0).sum()),
             words_left_out=list(self.split_words),
             # A user's words that the measured passages lack: they have embeddings, and no attention.

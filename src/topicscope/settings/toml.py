@@ -11,7 +11,7 @@ import tomli_w
 
 from topicscope.errors import InputError, path_of
 from topicscope.settings import PARTS, Settings, TextData
-from topicscope.settings.values import check_keys, made
+from topicscope.settings.values import check_keys, hints, made, section_of
 from topicscope.store import expanded, read_toml
 
 Table = dict[str, Any]
@@ -71,15 +71,11 @@ def with_absolute_paths(settings: Settings) -> Settings:
 def settings_from_table(table: Table) -> Settings:
     """Settings from nested dictionaries, every key and type checked."""
     check_keys(Settings, table)
-    data = made(TextData, table["data"], prefix="data.") if names_a_corpus(table) else None
-    settings: Settings = made(Settings, table, Settings(data=data) if data else None)
+    on_text = section_of(hints(Settings)["data"], table.get("data", {})) is TextData
+    settings: Settings = made(
+        Settings, table, Settings(data=made(TextData, table["data"], prefix="data.")) if on_text else None
+    )
     return settings
-
-
-def names_a_corpus(table: Table) -> bool:
-    """Whether these are settings of a run on text."""
-    data = table.get("data")
-    return isinstance(data, dict) and "corpus" in data
 
 
 def dump_settings(settings: Settings) -> str:

@@ -24,7 +24,6 @@ from typing import Any, get_args
 from xml.etree.ElementTree import ParseError
 
 from topicscope.errors import InputError, check_one_of, first_few, import_for_language, nearest
-from topicscope.records import ReadingProblems
 from topicscope.settings.data import Layout
 from topicscope.store import expanded
 from topicscope.text import hub
@@ -113,6 +112,43 @@ def check_exists(source: str) -> None:
         raise InputError(
             f'corpus = "{source}" does not exist: give a file, a folder, wiki-sample or a dataset\'s name.'
         )
+
+
+@dataclass
+class ReadingProblems:
+    """What went wrong while a corpus was read: counts that grow meanwhile."""
+
+    bad_encodings: int = 0
+    """Documents with bytes that are not UTF-8; each such byte became U+FFFD."""
+
+    broken_lines: int = 0
+    """Lines that are not a JSON object, and lines or rows whose text field holds no text; left out."""
+
+    lines_without_field: int = 0
+    """JSON lines that lack the text's field; left out."""
+
+    first_without_field: str = ""
+    """What the first of them lacks, and what it has instead, in words."""
+
+    not_text: list[str] = field(default_factory=list)
+    """Files of a folder that are not text, or not in UTF-8; left out."""
+
+    def clear(self) -> None:
+        """Count from zero again."""
+        vars(self).update(vars(ReadingProblems()))
+
+    def sentences(self) -> list[str]:
+        """One sentence for each kind of problem that occurred."""
+        counted = {
+            "documents had bytes that are not UTF-8, shown as U+FFFD": self.bad_encodings,
+            "broken lines were left out": self.broken_lines,
+            f"lines were left out, because they lack {self.first_without_field}": self.lines_without_field,
+        }
+        sentences = [f"{count:,} {phrase}" for phrase, count in counted.items() if count]
+        if self.not_text:
+            count = "1 file is" if len(self.not_text) == 1 else f"{len(self.not_text):,} files are"
+            sentences.append(f"{count} not text in UTF-8 and left out: {first_few(self.not_text)}")
+        return sentences
 
 
 @dataclass(frozen=True, eq=False)
@@ -430,12 +466,9 @@ def articles(file: io.BufferedIOBase, name: str, problems: ReadingProblems) -> T
             if not markup:
                 continue
             if REDIRECT.match(markup):
-                problems.redirects += 1
                 continue
             text = SIGNS.sub("", reader.filter_wiki(markup))
-            if len(text.split(maxsplit=SHORTEST)) < SHORTEST:
-                problems.stubs += 1
-            else:
+            if len(text.split(maxsplit=SHORTEST)) >= SHORTEST:
                 yield title or "", text
     except AttributeError:
         # What gensim looks for in a page is not there; its own corpus then waits for ever.

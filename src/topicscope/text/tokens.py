@@ -195,7 +195,7 @@ def write_passages(
         words=words,
         words_whole=words_whole,
         language=guess.language(),
-        problems=corpus.problems,
+        problems=[f"{corpus.source}: {sentence}." for sentence in corpus.problems.sentences()],
         digest=_digest(folder),
     )
     # Written last: an interrupted set is never taken for a whole one.

@@ -18,7 +18,7 @@ from topicscope.probing.statistics.pairs import (
     top_pairs,
 )
 from topicscope.probing.study import most_co_occurring
-from topicscope.records import PassagesFile, ReadingProblems, TopPairs
+from topicscope.records import PassagesFile, TopPairs
 from topicscope.text.tokens import Passages
 
 
@@ -131,7 +131,7 @@ def test_the_words_of_top_pairs_are_found_among_all_words(monkeypatch: pytest.Mo
     tokens, whole = (words + 7).astype(np.int32), np.arange(len(words)) % 10 != 0
     articles = np.zeros(len(offsets) - 1, dtype=np.int32)
     spellings = np.where(whole, tokens, np.int32(-1))
-    about = PassagesFile(source="", problems=ReadingProblems())
+    about = PassagesFile(source="", problems=[])
     passages = Passages(tokens, spellings, offsets.astype(np.int64), articles, about)
     every = np.setdiff1d(np.unique(tokens[words >= 0]), [9])
     seen = np.where(whole & np.isin(tokens, every), words, -1)

@@ -24,7 +24,7 @@ from matplotlib.ticker import MaxNLocator
 
 from topicscope.reporting.palette import BLUE, DIVERGING, GREY, colour_limit
 from topicscope.reporting.symbols import mathtext
-from topicscope.store import Row, table_text, write_atomically
+from topicscope.store import table_text, write_atomically
 
 # Dots per inch; those of an SVG are for its pixels, if it has any.
 PNG_DPI, SVG_DPI = 150, 80
@@ -41,7 +41,7 @@ Numbers = Sequence[int | float] | Real[np.ndarray, " x"]
 class Drawing(Figure):
     """A figure, and the numbers that it was drawn from, a row for each point or cell."""
 
-    rows: list[Row]
+    rows: list[dict[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,7 +63,7 @@ class Series:
         y = np.asarray(self.y, dtype=float)
         return y.mean(axis=0) if y.ndim == 2 else y
 
-    def rows(self, panel: str) -> list[Row]:
+    def rows(self, panel: str) -> list[dict[str, Any]]:
         """Its numbers as rows of a table."""
         ends = zip(self.low, self.high, strict=True) if len(self.low) else itertools.repeat(("", ""))
         return [
@@ -110,7 +110,7 @@ class Cells:
     dots: Bool[np.ndarray, "row column"] | None = None
     """Which cells are marked."""
 
-    def table(self) -> list[Row]:
+    def table(self) -> list[dict[str, Any]]:
         """Its cells as rows of a table."""
         names = [(row, column) for row in self.rows for column in self.columns]
         texts = self.texts or [""] * len(names)

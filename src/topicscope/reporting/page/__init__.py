@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from topicscope.reporting import verdicts
-from topicscope.reporting.page.material import Material, gather
+from topicscope.reporting.page.material import Material, Row, gather
 from topicscope.reporting.page.runs import on_text, outcome, run_sections, shown_runs, theory_run, two_stage_run
 from topicscope.reporting.page.sections import article, claims_section, landscape_sections, probe_section, sweep_section
 from topicscope.reporting.playground import asset, content_policy, playground, template
 from topicscope.reporting.rounding import claim_number, claim_text
 from topicscope.reporting.symbols import typeset
-from topicscope.store import Row, write_atomically
+from topicscope.store import write_atomically
 
 # The end of a page's title identifies it as ours; it is well within this many bytes.
 MARK, HEAD_BYTES = " · topicscope</title>".encode(), 65_536

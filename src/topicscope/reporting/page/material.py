@@ -19,9 +19,10 @@ from jaxtyping import Float, Int, Real
 
 from topicscope.errors import InputError
 from topicscope.records import File
-from topicscope.store import Row
 
 T = TypeVar("T")
+# What the template and the script get: sections, tables and charts by the names of their parts.
+Row = dict[str, Any]
 
 # How deep run folders may be inside a folder that is given: results/runs/figure4/squared/adam-0.003/scale-0.001.
 DEPTH = 6

@@ -14,11 +14,10 @@ from topicscope.measure.blocks import averages_by_class
 from topicscope.measure.run import Run, read_run, together
 from topicscope.measure.stages import LEAST_GAIN, run_stages
 from topicscope.records import PASSAGES, PredictedStages
-from topicscope.reporting.page.material import Material, evenly
+from topicscope.reporting.page.material import Material, Row, evenly
 from topicscope.reporting.palette import BLUE, CLASSES, COLOURS, ORANGE, PARTS, PURPLE, colour_limit
 from topicscope.settings import Settings, TextData
 from topicscope.settings.toml import to_table
-from topicscope.store import Row
 
 # Most bytes of all frames of a page, before compression, which hardly helps noisy matrices; the most points of a curve.
 FRAME_BYTES, CURVE_POINTS = 1_000_000, 150
@@ -100,7 +99,7 @@ def _section(run: Run, material: Material, most: int) -> Row:
     return {
         "name": run.name,
         "title": title_of(run),
-        "described": ". ".join([described(run), *(passages.notes() if passages else ())]),
+        "described": ". ".join([described(run), *(passages.problems if passages else ())]),
         "seeds": list(run.seeds),
         "takeOffs": [step for step, _ in take_offs(run)],
         "predicted": run.reference.stages.take_off if run.reference else None,

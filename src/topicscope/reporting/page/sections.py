@@ -39,10 +39,9 @@ from topicscope.reporting.answer import (
     paired_verdict,
     probe_notes,
 )
-from topicscope.reporting.page.material import Material
+from topicscope.reporting.page.material import Material, Row
 from topicscope.reporting.rounding import NOTHING, comparison_text, is_significant, readable, with_interval
 from topicscope.reporting.verdicts import KINDS, counts, headline, source_table
-from topicscope.store import Row
 
 # Drawings of a probe by the beginnings of their names, in the order of the page; the first three answer its question.
 DRAWN = ("depth", "topics-", "topic-map", "ratios-", "heads", "words", "checkpoints-")
