@@ -110,11 +110,9 @@ def infinite_rows(topics: int, words: int, per_document: int, masking: Masking) 
     )
 
 
-def sampled_rows(
-    data: Data, masking: Masking, documents: int, *, generator: np.random.Generator, average: Average = "document"
-) -> Rows:
+def sampled_rows(data: Data, masking: Masking, documents: int, *, generator: np.random.Generator) -> Rows:
     """Rows of so many documents drawn afresh."""
     model = TopicModel.from_settings(data)
     drawn = sample_documents(model, documents, generator=generator)
     masked = mask_documents(drawn, masking, model.vocabulary, generator=generator)
-    return Rows.of(masked, Vocabulary(data.topics, data.words), average)
+    return Rows.of(masked, Vocabulary(data.topics, data.words))

@@ -12,7 +12,7 @@ from topicscope.errors import InputError
 from topicscope.model.transformer import Transformer, padded_batch
 from topicscope.settings import Data, Masking, Model, Part
 from topicscope.settings.data import Sampler
-from topicscope.settings.training import Average, Loss
+from topicscope.settings.training import Loss
 from topicscope.synthetic.documents import Bags, MaskedDocuments
 from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
@@ -237,23 +237,20 @@ def test_stage_1s_rates_are_twice_the_eigenvalues_of_s(
 
 
 @pytest.mark.parametrize("sampler", ["dirichlet", "topics"])
-@pytest.mark.parametrize("average", ["document", "batch"])
-def test_the_exact_gradient_of_finite_documents_is_that_of_sampled_ones(sampler: Sampler, average: Average) -> None:
+def test_the_exact_gradient_of_finite_documents_is_that_of_sampled_ones(sampler: Sampler) -> None:
     data = Data(sampler=sampler, topics=3, words=2, per_document=2, dirichlet=(0.4,), length=(3, 6))
     masking, generator = Masking(mask=0.4, keep=0.3, random=0.3), np.random.default_rng(5)
     value = generator.normal(size=6)
-    exact = logit_gradient(data, masking, average)(value)
+    exact = logit_gradient(data, masking)(value)
     found = np.array(
         [
-            sampled_rows(data, masking, 1_500, generator=generator, average=average)
-            .gradient(value, np.zeros(6), "squared")
-            .logits
+            sampled_rows(data, masking, 1_500, generator=generator).gradient(value, np.zeros(6), "squared").logits
             for _ in range(20)
         ]
     )
     error = found.std(axis=0, ddof=1) / np.sqrt(len(found))
     assert (abs(found.mean(axis=0) - exact) < 5 * error).all()
-    infinite = logit_gradient(data, masking, average, infinite=True)(value)
+    infinite = logit_gradient(data, masking, infinite=True)(value)
     assert (abs(found.mean(axis=0) - infinite) > 5 * error).any()
 
 

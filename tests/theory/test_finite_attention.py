@@ -10,7 +10,6 @@ from scipy.optimize import minimize
 
 from topicscope.errors import InputError
 from topicscope.settings import Data, Masking
-from topicscope.settings.training import Average
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
@@ -75,8 +74,6 @@ def test_sums_over_classes_give_the_loss_of_attention_over_positions(data: Data)
     counts, brute = ClassCounts.of(Rows.of(found, size)), one_by_one(found, size, VALUE, WEIGHTS)
     assert counts.loss(VALUE, WEIGHTS) == pytest.approx(brute.mean(), rel=1e-12)
     assert counts.loss(VALUE, replace(WEIGHTS, mask_on_mask=1.0)) != pytest.approx(brute.mean(), rel=1e-6)
-    pooled = ClassCounts.of(Rows.of(found, size, "batch")).loss(VALUE, WEIGHTS)
-    assert pooled == pytest.approx(float(found.masked_counts @ brute / found.masked_counts.sum()), rel=1e-12)
 
 
 def test_a_sample_agrees_with_a_list_of_all_documents() -> None:
@@ -124,11 +121,10 @@ def test_a_sample_agrees_with_a_list_of_all_documents() -> None:
         assert abs(found.value - getattr(best, name).value) < 5 * error, name
 
 
-@pytest.mark.parametrize("average", ["document", "batch"])
-def test_at_uniform_attention_the_best_value_is_that_of_exact_moments(average: Average) -> None:
+def test_at_uniform_attention_the_best_value_is_that_of_exact_moments() -> None:
     data = Data(topics=4, words=3, length=(20, 30))
-    counts = sampled_counts(data, STRONG, 5_000, generator=np.random.default_rng(0), average=average)
-    exact = class_moments(data, STRONG, average)
+    counts = sampled_counts(data, STRONG, 5_000, generator=np.random.default_rng(0))
+    exact = class_moments(data, STRONG)
     square, cross = (part.sum(axis=0) for part in counts.quadratic(Weights()))
     found, best = ClassMatrix(*np.linalg.solve(square, cross).tolist()), class_optimum(exact)
     # A document's loss scatters by about 0.1.

@@ -27,10 +27,11 @@ from math import perm, prod
 import numpy as np
 from jaxtyping import Float
 from scipy.special import gammaln, softmax, xlog1py, xlogy
+from scipy.special import perm as falling
 
 from topicscope.errors import InputError
 from topicscope.settings.data import Data, Masking
-from topicscope.settings.training import Average, Loss
+from topicscope.settings.training import Loss
 from topicscope.synthetic.documents import Bags
 from topicscope.theory.classes import PLANE, SAME_WORD, TOPIC, Matrix, Six, Vocabulary
 from topicscope.theory.finite_documents import class_moments
@@ -86,20 +87,18 @@ class Stage2Rates:
     """[MASK]; above 0, [MASK] queries turn to [MASK] keys; below 0, away from them."""
 
 
-def stage1_rates(data: Data, masking: Masking, average: Average = "document", *, infinite: bool = False) -> Stage1Rates:
+def stage1_rates(data: Data, masking: Masking, *, infinite: bool = False) -> Stage1Rates:
     """Stage 1's exact rates, for finite or infinite documents."""
-    second = class_moments(data, masking, average, infinite=infinite).second
+    second = class_moments(data, masking, infinite=infinite).second
     low, high = np.linalg.eigvalsh(second[PLANE])
     # For infinite documents the plane has rank one, and its other eigenvalue is rounding.
     mask = 0.0 if infinite else 2 * float(low)
     return Stage1Rates(2 * float(second[TOPIC]), 2 * float(second[SAME_WORD]), 2 * float(high), mask)
 
 
-def stage2_rates(
-    value: Six, data: Data, masking: Masking, average: Average = "document", *, infinite: bool = False
-) -> Stage2Rates:
+def stage2_rates(value: Six, data: Data, masking: Masking, *, infinite: bool = False) -> Stage2Rates:
     """Stage 2's exact rates at any W^V that is a class matrix, for the squared loss and uniform attention."""
-    gradient_at = logit_gradient(data, masking, average, infinite=infinite)
+    gradient_at = logit_gradient(data, masking, infinite=infinite)
     # What is left of terms that cancel is rounding, and no mode.
     terms = abs(gradient_at.of_value) @ abs(value)
     terms = terms + abs(gradient_at.of_gram) @ abs(gradient_at.vocabulary.gram(value))
@@ -237,9 +236,7 @@ class LogitGradient:
 
 
 @lru_cache(maxsize=64)
-def logit_gradient(
-    data: Data, masking: Masking, average: Average = "document", *, infinite: bool = False
-) -> LogitGradient:
+def logit_gradient(data: Data, masking: Masking, *, infinite: bool = False) -> LogitGradient:
     r"""∂L/∂M of the squared loss for T equal topics of v words, with one Dirichlet parameter or τ topics per document.
 
     With logits M (rows are keys, columns queries), uniform attention (M = 0) and eq. 7's f = W^V x̃,
@@ -260,7 +257,7 @@ def logit_gradient(
     moment sums, over the ways in which its tokens fall on positions, a polynomial in the word probabilities, whose
     expectation is known (docs/theory-dynamics.md).
     """
-    moment, size = _Moment(data, masking, average, infinite), Vocabulary.of(data)
+    moment, size = _Moment(data, masking, infinite), Vocabulary.of(data)
     of_value, of_gram = np.zeros((2, 6, 6))
     for row, (query, key) in enumerate(REPRESENTATIVES):
         if size.sizes[row] == 0:
@@ -303,12 +300,10 @@ def _others(known: list[Token], size: Vocabulary) -> Iterator[tuple[Token, int]]
 class _Moment:
     """E[1{q = query, y = target} ∏ x̃_key], for any target if it is None."""
 
-    def __init__(self, data: Data, masking: Masking, average: Average, infinite: bool) -> None:
+    def __init__(self, data: Data, masking: Masking, infinite: bool) -> None:
         self._data, self._masking = data, masking
         self._shares = {
-            keys: _infinite_shares(keys, masking.mask)
-            if infinite
-            else _shares(keys, data.length, masking.mask, average)
+            keys: _infinite_shares(keys, masking.mask) if infinite else _shares(keys, data.length, masking.mask)
             for keys in PARTITIONS
         }
 
@@ -355,23 +350,17 @@ class _Moment:
         return float(expected / data.words**count)
 
 
-def _shares(keys: int, length: tuple[int, int], mask: float, average: Average) -> list[Float[np.ndarray, " masked"]]:
+def _shares(keys: int, length: tuple[int, int], mask: float) -> list[Float[np.ndarray, " masked"]]:
     """For k = 0 … keys other positions, i of them masked: E[(m−1)_i (N−m)_{k−i}] / N^keys, with falling powers."""
-    shares = [np.zeros(k + 1) for k in range(keys + 1)]
-    lengths = range(length[0], length[1] + 1)
-    total = 0.0
+    shares, lengths = [np.zeros(k + 1) for k in range(keys + 1)], range(length[0], length[1] + 1)
     for n in lengths:
         m = np.arange(1, n + 1)
         # The binomial's probabilities, but for a factor.
         weight = np.exp(xlogy(m, mask) + xlog1py(n - m, -mask) - gammaln(m + 1) - gammaln(n - m + 1) + gammaln(n + 1))
-        weight = weight / weight.sum() * (m if average == "batch" else 1)
-        total += weight.sum()
+        weight /= weight.sum() * len(lengths) * n**keys
         for k, share in enumerate(shares):
-            for i in range(k + 1):
-                ways = prod([m - 1 - step for step in range(i)], start=np.ones(n))
-                ways = prod([n - m - step for step in range(k - i)], start=ways)
-                share[i] += weight @ np.maximum(ways, 0.0) / n**keys
-    return [share / total for share in shares]
+            share += [weight @ (falling(m - 1, i) * falling(n - m, k - i)) for i in range(k + 1)]
+    return shares
 
 
 def _infinite_shares(keys: int, mask: float) -> list[Float[np.ndarray, " masked"]]:

@@ -28,7 +28,6 @@ from scipy.optimize import minimize as scipy_minimize
 from topicscope.errors import check_at_least
 from topicscope.measure.uncertainty import Interval, student_interval
 from topicscope.settings.data import Data, Masking
-from topicscope.settings.training import Average
 from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
 from topicscope.theory.classes import ClassMatrix, Vocabulary
@@ -167,15 +166,13 @@ class ClassCounts:
         return np.moveaxis(square, 2, 0), np.array([hit_mask, own, topic - own, hit - topic]).T
 
 
-def sampled_counts(
-    data: Data, masking: Masking, documents: int, *, generator: np.random.Generator, average: Average = "document"
-) -> ClassCounts:
+def sampled_counts(data: Data, masking: Masking, documents: int, *, generator: np.random.Generator) -> ClassCounts:
     """The class counts of so many freshly drawn documents."""
     check_at_least("documents", documents, 2)
     size, model = Vocabulary.of(data), TopicModel.from_settings(data)
     drawn = sample_documents(model, documents, shuffled=False, generator=generator)
     masked = mask_documents(drawn, masking, model.vocabulary, generator=generator)
-    return ClassCounts.of(Rows.of(masked, size, average))
+    return ClassCounts.of(Rows.of(masked, size))
 
 
 @dataclass(frozen=True)

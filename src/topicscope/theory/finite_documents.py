@@ -268,12 +268,10 @@ class ClassMoments:
     cross: Modes
 
 
-def class_moments(
-    data: Data, masking: Masking, average: Average = "document", *, infinite: bool = False
-) -> ClassMoments:
+def class_moments(data: Data, masking: Masking, *, infinite: bool = False) -> ClassMoments:
     """``moments`` for T equal topics of v equally likely words and one Dirichlet parameter (or τ of T topics)."""
     size = Vocabulary.of(data)
-    shares = infinite_shares(masking.mask) if infinite else finite_shares(data.length, masking.mask, average)
+    shares = infinite_shares(masking.mask) if infinite else finite_shares(data.length, masking.mask, "document")
     n, hidden, noise = size.count, masking.replaced, masking.random / size.count
     same, other = _set_moments(data.topics, data.per_document)
     if data.sampler == "dirichlet":

@@ -26,7 +26,7 @@ from scipy.integrate import solve_ivp
 from scipy.special import logsumexp, softmax
 
 from topicscope.errors import InputError, check_positive
-from topicscope.settings.training import Average, Loss
+from topicscope.settings.training import Loss
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.theory.classes import Modes, Six, Vocabulary
 
@@ -62,7 +62,7 @@ class Rows:
     """Which document the row is of; rows are ordered by it."""
 
     @classmethod
-    def of(cls, documents: MaskedDocuments, vocabulary: Vocabulary, average: Average = "document") -> "Rows":
+    def of(cls, documents: MaskedDocuments, vocabulary: Vocabulary) -> "Rows":
         """The rows of a sample of documents."""
         tokens = vocabulary.count + 1
         count, frequencies = len(documents), documents.frequencies(tokens)
@@ -70,7 +70,7 @@ class Rows:
         code = where * tokens + documents.tokens[documents.where]
         distinct, row = np.unique(code, return_inverse=True)
         targets = np.zeros((len(distinct), tokens))
-        share = 1 / documents.masked_counts[where] / count if average == "document" else 1 / len(where)
+        share = 1 / documents.masked_counts[where] / count
         np.add.at(targets, (row, documents.targets), share)
         return cls(vocabulary, frequencies[distinct // tokens], distinct % tokens, targets, distinct // tokens)
 
