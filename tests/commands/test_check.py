@@ -10,6 +10,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from support.helpers import build_model, small_settings
+from support.theory import known
 from topicscope.cli import main
 from topicscope.commands.check import check
 from topicscope.commands.train import train
@@ -58,38 +59,28 @@ def embedding_of(gram: np.ndarray) -> np.ndarray:
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0)))
 
 
-def test_the_finite_optimum_itself_is_at_no_distance_from_it(tmp_path: Path) -> None:
+def test_an_optimum_is_at_no_distance_from_itself_alone(tmp_path: Path) -> None:
     np.save(tmp_path / "w.npy", finite_optimum(POPULATION))
-    found = check(tmp_path / "w.npy", DATA, MASKING)
-    assert found.finite is not None
-    assert found.finite.distance < 1e-12
-    assert found.theorem_2 is not None
-    assert found.theorem_2.relative_distance > 0.1
-    assert found.lemma_1 is not None
-    assert found.lemma_1.excess_loss > 1e-4
-
-
-def test_theorem_2_itself_is_at_no_distance_from_theorem_2(tmp_path: Path) -> None:
+    best = check(tmp_path / "w.npy", DATA, MASKING)
+    assert known(best.finite).distance < 1e-12
+    assert known(best.theorem_2).relative_distance > 0.1
+    assert known(best.lemma_1).excess_loss > 1e-4
     save_file({"w": theorem2(3, 2, MASKING)}, tmp_path / "w.safetensors")
-    found = check(tmp_path / "w.safetensors", DATA, MASKING)
-    assert found.theorem_2 is not None
-    assert found.theorem_2.distance == 0
-    assert found.finite is not None
-    assert found.finite.excess_loss > 1e-4
+    limit = check(tmp_path / "w.safetensors", DATA, MASKING)
+    assert known(limit.theorem_2).distance == 0
+    assert known(limit.finite).excess_loss > 1e-4
 
 
 def test_an_embedding_is_compared_with_theorem_1_and_the_semidefinite_optimum(tmp_path: Path) -> None:
     np.save(tmp_path / "block.npy", theorem1_embedding(3, 2, MASKING, "block", 4).T)
     found = check(tmp_path / "block.npy", DATA, MASKING, kind="embedding")
     assert found.lemma_1 is None
-    assert found.theorem_1 is not None
-    assert found.theorem_1.distance < 1e-14
+    assert known(found.theorem_1).distance < 1e-14
     best = semidefinite_optimum(POPULATION, theorem1_bias(3, 2, MASKING))
     np.save(tmp_path / "best.npy", embedding_of(best.matrix))
     reached = check(tmp_path / "best.npy", DATA, MASKING, kind="embedding")
-    assert reached.finite is not None
     assert found.finite is not None
-    assert reached.finite.distance < 1e-10 < found.finite.distance
+    assert known(reached.finite).distance < 1e-10 < found.finite.distance
 
 
 @pytest.mark.parametrize("ridge", [0.0, 1e-2])
@@ -100,8 +91,7 @@ def test_a_one_hot_run_is_compared_with_the_optimum_at_its_own_ridge(tmp_path: P
     assert found.matrix == "W^V"
     assert found.notes == ()
     assert found.theorem_1 is None
-    assert found.finite is not None
-    assert found.finite.distance < 1e-12
+    assert known(found.finite).distance < 1e-12
     run_folder(tmp_path, Model(**ONE_HOT, **NO_BIAS), weights, Training(loss="squared", l2=ridge + 1e-3))
     other = check(folder)
     assert other.finite is not None
@@ -114,8 +104,7 @@ def test_the_newest_checkpoint_counts(tmp_path: Path) -> None:
         run_folder(tmp_path, Model(**ONE_HOT, **NO_BIAS), {"embedding": np.eye(7), "value": value}, step=step)
     found = check(tmp_path)
     assert found.source.endswith("checkpoint-1000.safetensors")
-    assert found.finite is not None
-    assert found.finite.distance == pytest.approx(7)
+    assert known(found.finite).distance == pytest.approx(7)
 
 
 def test_trained_biases_are_moved_into_the_matrix(tmp_path: Path) -> None:
@@ -124,8 +113,7 @@ def test_trained_biases_are_moved_into_the_matrix(tmp_path: Path) -> None:
     weights = {"embedding": np.eye(7), "value": value, "prediction_bias": bias / 2, "value_bias": bias[None] / 2}
     found = check(run_folder(tmp_path, Model(**ONE_HOT), weights))
     assert found.matrix == "W^V + b1⊤"
-    assert found.finite is not None
-    assert found.finite.distance < 1e-12
+    assert known(found.finite).distance < 1e-12
     weights["prediction_bias"] = bias
     moved = check(run_folder(tmp_path, Model(**ONE_HOT), weights))
     assert moved.finite is not None
@@ -147,14 +135,13 @@ def test_an_embedding_trained_alone_is_compared_with_the_semidefinite_optimum(tm
     }
     weights = {"embedding": embedding, "value": np.eye(7)[None], "prediction_bias": bias}
     found = check(run_folder(tmp_path, Model(**parts), weights))
-    assert found.finite is not None
-    assert found.finite.distance < 1e-10
+    assert known(found.finite).distance < 1e-10
     assert found.theorem_1 is not None
     assert found.theorem_1.distance > 1e-2
     parts["prediction_bias"] = Part()
     trained = check(run_folder(tmp_path, Model(**parts), weights))
     assert trained.finite is not None
-    assert trained.finite.optimum_loss < found.finite.optimum_loss
+    assert trained.finite.optimum_loss < known(found.finite).optimum_loss
     assert trained.notes == ("W^V is not trained: the optimum is a lower bound that may not be reachable",)
 
 
@@ -185,8 +172,7 @@ def test_with_all_parts_trained_the_product_is_compared_with_the_best_of_all_mat
     weights = {"embedding": embedding, "value": value[None]}
     found = check(run_folder(tmp_path, Model(), weights, Training(loss="cross_entropy", l2=1e-3)))
     assert found.matrix == "W^E⊤W^V W^E"
-    assert found.finite is not None
-    assert found.finite.distance < 1e-9
+    assert known(found.finite).distance < 1e-9
     assert [note.split(":")[0] for note in found.notes] == [
         "trained with cross-entropy",
         "attention is not frozen to uniform",
@@ -194,14 +180,21 @@ def test_with_all_parts_trained_the_product_is_compared_with_the_best_of_all_mat
     ]
 
 
-def test_a_run_outside_lemma_1_says_why_and_keeps_the_finite_optimum(tmp_path: Path) -> None:
-    data = Data(topics=2, words=3, length=(5, 9))
+def test_a_run_says_what_is_not_known_of_it(tmp_path: Path) -> None:
     weights = {"embedding": np.eye(7), "value": np.zeros((1, 7, 7))}
-    found = check(run_folder(tmp_path, Model(**ONE_HOT, **NO_BIAS), weights, data=data))
-    assert found.lemma_1 is None
-    assert "only one set of topics" in found.notes[0]
-    assert found.finite is not None
-    assert found.finite.excess_loss > 1e-2
+    two_topics = Data(topics=2, words=3, length=(5, 9))
+    outside = check(run_folder(tmp_path / "T = τ", Model(**ONE_HOT, **NO_BIAS), weights, data=two_topics))
+    assert outside.lemma_1 is None
+    assert "only one set of topics" in outside.notes[0]
+    assert known(outside.finite).excess_loss > 1e-2
+    hidden = check(run_folder(tmp_path / "hidden", Model(**ONE_HOT, **NO_BIAS, masked_keys="hidden"), weights))
+    assert hidden.finite is None
+    assert "hidden as keys" in hidden.notes[0]
+    training = Training(loss="cross_entropy", steps=500)
+    unfinished = run_folder(tmp_path / "at 300", Model(**ONE_HOT, **NO_BIAS), weights, training, step=300)
+    assert check(unfinished).notes[0] == "the run is unfinished: step 300 of 500"
+    finished = run_folder(tmp_path / "at 500", Model(**ONE_HOT, **NO_BIAS), weights, training)
+    assert "unfinished" not in " ".join(check(finished).notes)
 
 
 def test_a_run_with_its_own_topic_word_matrix_has_a_finite_optimum(tmp_path: Path) -> None:
@@ -211,8 +204,7 @@ def test_a_run_with_its_own_topic_word_matrix_has_a_finite_optimum(tmp_path: Pat
     optimum = finite_optimum(moments(TopicModel.from_settings(data), MASKING))
     weights = {"embedding": np.eye(5), "value": optimum[None]}
     found = check(run_folder(tmp_path / "run", Model(**ONE_HOT, **NO_BIAS), weights, data=data))
-    assert found.finite is not None
-    assert found.finite.distance < 1e-12
+    assert known(found.finite).distance < 1e-12
     assert found.lemma_1 is None
     assert found.theorem_2 is not None
     assert found.theorem_2.distance == pytest.approx(
@@ -278,34 +270,21 @@ def test_the_verdict_is_one_sentence_made_of_the_numbers(tmp_path: Path) -> None
     assert "a diagonal without blocks is seen" in verdicts["diagonal"]
 
 
-def test_hidden_keys_have_no_known_optimum(tmp_path: Path) -> None:
-    weights = {"embedding": np.eye(7), "value": np.zeros((1, 7, 7))}
-    found = check(run_folder(tmp_path, Model(**ONE_HOT, **NO_BIAS, masked_keys="hidden"), weights))
-    assert found.finite is None
-    assert "hidden as keys" in found.notes[0]
-
-
-def test_a_checkpoint_without_the_part_asked_for_is_refused(tmp_path: Path) -> None:
-    folder = run_folder(tmp_path, Model(**ONE_HOT, **NO_BIAS), {"embedding": np.eye(7)})
-    with pytest.raises(InputError, match=r"no tensor weights/value: give a checkpoint"):
-        check(folder)
-
-
-def test_a_folder_without_settings_or_checkpoint_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_whole_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has no settings.toml"):
         check(tmp_path)
     (tmp_path / "settings.toml").write_text("")
     with pytest.raises(InputError, match=r"has no checkpoint-STEP.safetensors"):
         check(tmp_path)
-
-
-def test_a_run_whose_files_do_not_belong_together_is_refused(tmp_path: Path) -> None:
-    weights = {"embedding": np.eye(5), "value": np.zeros((1, 5, 5))}
-    with pytest.raises(InputError, match=r"has 5 tokens, but its settings.toml asks for 7"):
-        check(run_folder(tmp_path, Model(**ONE_HOT, **NO_BIAS), weights))
-    weights["value"] = np.zeros((1, 7, 7))
-    with pytest.raises(InputError, match="they must be V × d and d × d"):
-        check(run_folder(tmp_path, Model(**ONE_HOT, **NO_BIAS), weights))
+    weights = {"embedding": np.eye(5)}
+    for value, message in (
+        (None, "no tensor weights/value: give a checkpoint"),
+        (np.zeros((1, 5, 5)), "has 5 tokens, but its settings.toml asks for 7"),
+        (np.zeros((1, 7, 7)), "they must be V × d and d × d"),
+    ):
+        whole = weights if value is None else weights | {"value": value}
+        with pytest.raises(InputError, match=message):
+            check(run_folder(tmp_path, Model(**ONE_HOT, **NO_BIAS), whole))
 
 
 def test_files_that_hold_no_matrix_are_refused(tmp_path: Path) -> None:
@@ -336,16 +315,6 @@ def test_files_that_hold_no_matrix_are_refused(tmp_path: Path) -> None:
         check(tmp_path / "layers.npy", DATA, MASKING, layer=2)
     assert check(tmp_path / "layers.npy", DATA, MASKING, layer=1).finite is not None
     assert check(tmp_path / "two.safetensors", DATA, MASKING, tensor="b").finite is not None
-
-
-def test_an_unfinished_run_says_so_first(tmp_path: Path) -> None:
-    weights = {"embedding": np.eye(7), "value": np.zeros((1, 7, 7))}
-    training = Training(loss="cross_entropy", steps=500)
-    folder = run_folder(tmp_path / "at 300", Model(**ONE_HOT, **NO_BIAS), weights, training, step=300)
-    assert check(folder).notes[0] == "the run is unfinished: step 300 of 500"
-    # Control: a finished one does not.
-    finished = run_folder(tmp_path / "at 500", Model(**ONE_HOT, **NO_BIAS), weights, training)
-    assert "unfinished" not in " ".join(check(finished).notes)
 
 
 FROZEN_TABLE = {"start": "zero", "train": False}
@@ -379,8 +348,7 @@ def test_a_run_that_starts_at_the_optimum_and_hardly_moves_is_at_the_optimum(tmp
         settings = small_settings(model={**parts, "value": {"start": start}}, training=still)
         found = check(train(settings, tmp_path / start).name)
         assert found.notes == ()
-        assert found.finite is not None
-        assert low <= found.finite.distance <= high
+        assert low <= known(found.finite).distance <= high
 
 
 @pytest.fixture
@@ -389,7 +357,11 @@ def matrix(tmp_path: Path) -> str:
     return str(tmp_path / "w.npy")
 
 
-def test_check_prints_a_table_with_the_class_averages(matrix: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_prints_json_alone_or_tables(matrix: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", matrix, matrix, "--json"]) == 0
+    first, second = json.loads(capsys.readouterr().out)
+    assert first == second
+    assert first["classes"]["same_topic"]["mean"] == pytest.approx(0.1080202, abs=5e-8)
     assert main(["check", matrix]) == 0
     printed = capsys.readouterr().out
     verdict = "w.npy: 99 % of the optimum's gain; the block pattern survives; the diagonal is as large"
@@ -399,15 +371,6 @@ def test_check_prints_a_table_with_the_class_averages(matrix: str, capsys: pytes
     np.save(matrix, theorem1_embedding(10, 10, Masking(), "block", 12).T)
     assert main(["check", matrix, "--kind", "embedding"]) == 0
     assert "Theorem 1" in capsys.readouterr().out
-
-
-def test_check_prints_json_alone(matrix: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", matrix, matrix, "--json"]) == 0
-    first, second = json.loads(capsys.readouterr().out)
-    assert first == second
-    assert first["theorem_2"]["distance"] == 0
-    assert first["finite"]["optimum_loss"] == pytest.approx(0.94532184, abs=5e-9)
-    assert first["classes"]["same_topic"]["mean"] == pytest.approx(0.1080202, abs=5e-8)
 
 
 def test_check_takes_the_setting_from_its_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from itertools import combinations
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -20,6 +20,13 @@ from topicscope.theory.finite_documents import Moments
 from topicscope.theory.reduced import Rows
 
 Setting = tuple[int, int, int, Masking]
+T = TypeVar("T")
+
+
+def known(part: T | None) -> T:
+    """What must be there."""
+    assert part is not None
+    return part
 
 
 def drawn(*strategies: st.SearchStrategy[Any], few: int, many: int = 0) -> Callable[[Callable[..., None]], Any]:

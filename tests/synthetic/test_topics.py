@@ -13,7 +13,7 @@ import pytest
 from topicscope.errors import InputError
 from topicscope.settings import Data
 from topicscope.settings.data import Sampler
-from topicscope.synthetic.documents import Documents
+from topicscope.synthetic.documents import Documents, MaskedDocuments
 from topicscope.synthetic.topics import (
     Outcomes,
     TopicModel,
@@ -29,14 +29,16 @@ COUNT = 4000
 
 def frequencies(documents: Documents, vocabulary: int) -> np.ndarray:
     """Each document's word frequencies, [MASK]'s column included."""
-    counts = np.zeros((len(documents), vocabulary))
-    np.add.at(counts, (documents.document, documents.tokens), 1)
-    return counts / documents.lengths[:, None]
+    nothing = np.zeros(len(documents.tokens), dtype=bool)
+    return MaskedDocuments(documents.lengths, documents.tokens, documents.tokens, nothing).frequencies(vocabulary)
 
 
-def assert_means_within_five_standard_errors(samples: np.ndarray, expected: np.ndarray) -> None:
+def assert_means(samples: np.ndarray, expected: np.ndarray, *wrong: np.ndarray) -> None:
+    """The means are as expected, within five standard errors, and the controls are further away."""
     error = samples.std(axis=0, ddof=1) / np.sqrt(len(samples))
     assert (abs(samples.mean(axis=0) - expected) <= 5 * error + 1e-12).all()
+    for other in wrong:
+        assert (abs(samples.mean(axis=0) - other) > 5 * error + 1e-12).any()
 
 
 def test_word_i_belongs_to_topic_i_over_v_rounded_up() -> None:
@@ -44,26 +46,42 @@ def test_word_i_belongs_to_topic_i_over_v_rounded_up() -> None:
     assert model.word_topics.tolist() == [0] + [-(-i // 3) for i in range(1, 13)]
 
 
-@pytest.mark.parametrize("alpha", [(0.1,), (0.2, 1.0, 3.0)])
-def test_dirichlet_documents_have_the_dirichlets_mean_word_frequencies(alpha: tuple[float, ...]) -> None:
-    model = TopicModel.from_settings(Data(topics=3, words=4, dirichlet=alpha, length=(20, 40)))
+OVERLAPPING = np.array([[0.5, 0.3, 0.2, 0.0], [0.0, 0.1, 0.2, 0.7]])
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        TopicModel.from_settings(Data(topics=3, words=4, dirichlet=(0.1,), length=(20, 40))),
+        TopicModel.from_settings(Data(topics=3, words=4, dirichlet=(0.2, 1.0, 3.0), length=(20, 40))),
+        TopicModel.from_settings(Data(sampler="topics", topics=4, words=3, per_document=2, length=(30, 30))),
+        TopicModel(OVERLAPPING, "dirichlet", 1, np.array([1.0, 2.0]), (30, 50)),
+    ],
+    ids=["Dirichlet", "unequal topics", "two topics", "overlapping topics"],
+)
+def test_words_are_as_likely_as_their_topics_make_them(model: TopicModel) -> None:
     documents = sample_documents(model, COUNT, generator=np.random.default_rng(1))
-    expected = np.concatenate([[0], model.dirichlet / model.dirichlet.sum() @ model.topic_words])
-    found = frequencies(documents, model.vocabulary)
-    assert_means_within_five_standard_errors(found, expected)
-    with pytest.raises(AssertionError):
-        assert_means_within_five_standard_errors(found, np.roll(expected, 1))
+    topics = model.dirichlet if model.sampler == "dirichlet" else np.ones(model.topics)
+    expected = np.concatenate([[0], topics / topics.sum() @ model.topic_words])
+    assert_means(frequencies(documents, model.vocabulary), expected, np.roll(expected, 1), expected * 1.1)
+    assert (model.equal_words is None) == (model.topic_words is OVERLAPPING)
 
 
-def test_dirichlet_documents_have_the_dirichlets_second_moments() -> None:
-    """The same word twice at two positions: α(α+1)/((Tα)(Tα+1))/v², which plain multinomials do not have."""
-    model = TopicModel.from_settings(Data(topics=5, words=2, dirichlet=(0.3,), length=(2, 2)))
-    documents = sample_documents(model, 40_000, generator=np.random.default_rng(2))
-    pairs = documents.tokens.reshape(-1, 2)
-    same_topic = (model.word_topics[pairs[:, 0]] == model.word_topics[pairs[:, 1]])[:, None].astype(float)
-    assert_means_within_five_standard_errors(same_topic, np.array([(0.3 + 1) / (5 * 0.3 + 1)]))
-    with pytest.raises(AssertionError):
-        assert_means_within_five_standard_errors(same_topic, np.array([1 / 5]))
+@pytest.mark.parametrize(
+    ("data", "same", "wrong"),
+    [
+        # α(α+1)/((Tα)(Tα+1)) for each topic, which plain multinomials do not have.
+        (Data(topics=5, words=2, dirichlet=(0.3,), length=(2, 2)), (0.3 + 1) / (5 * 0.3 + 1), 1 / 5),
+        # 1/τ; with three in the set, not with another τ's.
+        (Data(sampler="topics", topics=6, per_document=3, length=(2, 2)), 1 / 3, 1 / 2),
+    ],
+)
+def test_two_positions_are_of_one_topic_as_often_as_the_samplers_second_moments_say(
+    data: Data, same: float, wrong: float
+) -> None:
+    model = TopicModel.from_settings(data)
+    pairs = model.word_topics[sample_documents(model, 40_000, generator=np.random.default_rng(2)).tokens].reshape(-1, 2)
+    assert_means((pairs[:, :1] == pairs[:, 1:]).astype(float), np.array([same]), np.array([wrong]))
 
 
 def test_topic_sampler_draws_every_set_of_distinct_topics_equally_often() -> None:
@@ -73,33 +91,8 @@ def test_topic_sampler_draws_every_set_of_distinct_topics_equally_often() -> Non
     present[documents.document, model.word_topics[documents.tokens]] = 1
     assert (present.sum(axis=1) == 2).all()
     sets = np.stack([present[:, list(pair)].all(axis=1) for pair in combinations(range(1, 5), 2)], axis=1)
-    assert_means_within_five_standard_errors(sets.astype(float), np.full(6, 1 / 6))
-    with pytest.raises(AssertionError):
-        assert_means_within_five_standard_errors(sets.astype(float), np.array([0.25, 0.25, 0.125, 0.125, 0.125, 0.125]))
-
-
-def test_topic_samplers_words_are_equally_likely_within_the_documents_topics() -> None:
-    model = TopicModel.from_settings(Data(sampler="topics", topics=4, words=3, per_document=2, length=(30, 30)))
-    documents = sample_documents(model, COUNT, generator=np.random.default_rng(4))
-    expected = np.concatenate([[0], np.full(12, 1 / 12)])
-    assert_means_within_five_standard_errors(frequencies(documents, 13), expected)
-    with pytest.raises(AssertionError):
-        assert_means_within_five_standard_errors(frequencies(documents, 13), expected * 1.1)
-
-
-def test_overlapping_topics_give_their_words_the_given_probabilities(tmp_path: Path) -> None:
-    matrix = np.array([[0.5, 0.3, 0.2, 0.0], [0.0, 0.1, 0.2, 0.7]])
-    np.save(tmp_path / "matrix.npy", matrix)
-    model = TopicModel.from_settings(
-        Data(topic_words=str(tmp_path / "matrix.npy"), dirichlet=(1.0, 2.0), length=(30, 50))
-    )
-    documents = sample_documents(model, COUNT, generator=np.random.default_rng(5))
-    expected = np.concatenate([[0], np.array([1 / 3, 2 / 3]) @ matrix])
-    assert_means_within_five_standard_errors(frequencies(documents, 5), expected)
-    with pytest.raises(AssertionError):
-        assert_means_within_five_standard_errors(frequencies(documents, 5), np.array([0, 0.25, 0.2, 0.2, 0.35]))
-    assert model.equal_words is None
-    assert model.equal_words is None
+    wrong = np.array([0.25, 0.25, 0.125, 0.125, 0.125, 0.125])
+    assert_means(sets.astype(float), np.full(6, 1 / 6), wrong)
 
 
 @pytest.mark.parametrize("sampler", ["dirichlet", "topics"])
@@ -112,9 +105,7 @@ def test_the_order_of_words_is_random_unless_documents_are_not_shuffled(sampler:
         topics = model.word_topics[documents.tokens].reshape(COUNT, 12)
         neighbours = (topics[:, 1:] == topics[:, :-1]).mean(axis=1)
         gap[shuffled] = (neighbours - (topics[:, 0] == topics[:, -1]))[:, None]
-    assert_means_within_five_standard_errors(gap[True], np.zeros(1))
-    with pytest.raises(AssertionError):
-        assert_means_within_five_standard_errors(gap[False], np.zeros(1))
+    assert_means(gap[True], np.zeros(1), gap[False].mean(axis=0))
 
 
 @pytest.mark.parametrize("sampler", ["dirichlet", "topics"])
@@ -131,9 +122,9 @@ def test_counts_have_the_same_moments_whether_documents_are_shuffled_or_not(samp
 
     expected = moments(model, True, 12)
     nothing = np.zeros(expected.shape[1])
-    assert_means_within_five_standard_errors(expected - moments(model, False, 13), nothing)
+    assert_means(expected - moments(model, False, 13), nothing)
     with pytest.raises(AssertionError):
-        assert_means_within_five_standard_errors(expected - moments(other, False, 13), nothing)
+        assert_means(expected - moments(other, False, 13), nothing)
 
 
 def test_a_word_of_probability_zero_is_never_drawn() -> None:
@@ -147,20 +138,7 @@ def test_lengths_are_uniform_and_include_both_ends() -> None:
     model = TopicModel.from_settings(Data(length=(3, 6)))
     lengths = sample_documents(model, COUNT, generator=np.random.default_rng(7)).lengths
     found = (lengths[:, None] == np.arange(3, 7)).astype(float)
-    assert_means_within_five_standard_errors(found, np.full(4, 0.25))
-    with pytest.raises(AssertionError):
-        assert_means_within_five_standard_errors(found, np.array([1 / 3, 1 / 3, 1 / 3, 0]))
-
-
-def test_topic_counts_of_the_topic_sampler_are_multinomial_with_one_over_tau() -> None:
-    """Of two positions, both are of one topic with probability 1/τ; with three in the set, not with another τ's."""
-    model = TopicModel.from_settings(Data(sampler="topics", topics=6, per_document=3, length=(2, 2)))
-    documents = sample_documents(model, COUNT, generator=np.random.default_rng(8))
-    pairs = model.word_topics[documents.tokens].reshape(-1, 2)
-    same_topic = (pairs[:, :1] == pairs[:, 1:]).astype(float)
-    assert_means_within_five_standard_errors(same_topic, np.array([1 / 3]))
-    with pytest.raises(AssertionError):
-        assert_means_within_five_standard_errors(same_topic, np.array([1 / 2]))
+    assert_means(found, np.full(4, 0.25), np.array([1 / 3, 1 / 3, 1 / 3, 0]))
 
 
 @pytest.mark.parametrize(("suffix", "delimiter"), [(".csv", ","), (".tsv", "\t")])
@@ -199,6 +177,7 @@ def test_equal_topics_of_a_file_are_known_in_spite_of_rounding(tmp_path: Path) -
     ("matrix", "message"),
     [
         ([[0.5, 0.6]], "sums to 1.1"),
+        ([[0.5, 0.0], [0.5, 0.25], [0.0, 0.75]], "columns that sum to one, not rows: transpose it"),
         ([[1.5, -0.5]], "-0.5 in row 1, column 2"),
         ([[np.nan, 1.0]], "nan in row 1, column 1"),
         ([], "shape"),
@@ -207,6 +186,7 @@ def test_equal_topics_of_a_file_are_known_in_spite_of_rounding(tmp_path: Path) -
 def test_matrices_that_are_no_distributions_are_refused(matrix: list[list[float]], message: str) -> None:
     with pytest.raises(InputError, match=message):
         check_topic_words(np.array(matrix), "matrix")
+    np.testing.assert_array_equal(check_topic_words(OVERLAPPING, "matrix"), OVERLAPPING)
 
 
 URNS = 40_000
@@ -311,15 +291,6 @@ def test_outcomes_have_their_probabilities(probabilities: np.ndarray) -> None:
         found.append(shares)
     # The control: rows are not each other.
     assert abs(found[0] - found[1]).max() > 0.05
-
-
-def test_a_transposed_matrix_is_recognised() -> None:
-    matrix = np.array([[0.5, 0.5, 0.0], [0.0, 0.25, 0.75]])
-    np.testing.assert_array_equal(check_topic_words(matrix, "topics"), matrix)
-    with pytest.raises(InputError, match="columns that sum to one, not rows: transpose it"):
-        check_topic_words(matrix.T, "topics")
-    with pytest.raises(InputError, match="sums to"):
-        check_topic_words(2 * matrix, "topics")
 
 
 def test_documents_between_start_and_end_are_the_same_documents_in_between() -> None:

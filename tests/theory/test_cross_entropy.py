@@ -6,7 +6,7 @@ from scipy.optimize import minimize
 
 from topicscope.errors import InputError
 from topicscope.settings import Data, Masking
-from topicscope.synthetic.documents import Bags, Documents, MaskedDocuments
+from topicscope.synthetic.documents import Bags, MaskedDocuments
 from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
 from topicscope.theory.cross_entropy import cross_entropy_optimum, infinite_bag, uniform_cross_entropy
@@ -85,16 +85,3 @@ def test_an_infinite_document_has_the_moments_of_all_of_them() -> None:
     np.testing.assert_allclose(words.mean(axis=0), moments.label, atol=1e-14)
     other = infinite_topic_moments(3, 2, 2, Masking(mask=0.3, keep=0.1, random=0.2))
     assert abs(seen.T @ seen / 3 - other.second).max() > 1e-4
-
-
-def test_an_infinite_document_is_the_limit_of_long_ones() -> None:
-    masking, length = Masking(mask=0.3, keep=0.2, random=0.1), 200_000
-    bag, draw = infinite_bag(3, 2, 2, masking), np.random.default_rng(0)
-    words = Documents(np.array([length], dtype=np.int32), draw.integers(1, 5, size=length).astype(np.int32))
-    long = Bags.of(mask_documents(words, masking, 7, generator=draw), 7)
-    # A share of n positions has a standard error of at most 1/(2√n), n the masked ones or all.
-    for name, positions in (("frequencies", 1.0), ("targets", 0.3), ("queries", 0.3)):
-        difference = abs(getattr(long, name) - getattr(bag, name)).max()
-        assert difference < 5 * 0.5 / np.sqrt(positions * length), name
-    assert abs(long.pairs - bag.pairs).max() < 5 * 0.5 / np.sqrt(0.3 * length)
-    assert abs(long.frequencies - bag.targets).max() > 5 * 0.5 / np.sqrt(length)

@@ -114,22 +114,6 @@ def test_the_key_gradient_of_given_weights_is_that_of_the_reference_model(loss: 
     assert wrong != pytest.approx(found["key"][0], rel=2e-2)
 
 
-@pytest.mark.parametrize("loss", ["squared", "cross_entropy"])
-def test_kappa_is_the_norm_of_the_expected_tensor(loss: Loss) -> None:
-    documents = _documents(20)
-    bags = Bags.of(documents, VOCABULARY)
-    total = np.zeros((VOCABULARY,) * 4)
-    for number in range(len(documents)):
-        one = documents.span(number, number + 1)
-        x = np.bincount(one.tokens, minlength=VOCABULARY) / len(one.tokens)
-        joint = np.zeros((VOCABULARY, VOCABULARY))
-        for word, token in zip(one.words[one.masked], one.tokens[one.masked], strict=True):
-            residual = np.eye(VOCABULARY)[word] - (1 / VOCABULARY if loss == "cross_entropy" else 0)
-            joint += np.outer(residual, np.eye(VOCABULARY)[token]) / one.masked.sum()
-        total += np.einsum("ac,ib->acib", np.diag(x) - np.outer(x, x), joint)
-    assert attention_coefficient(bags, loss) == pytest.approx(np.linalg.norm(total / len(documents)))
-
-
 def test_the_ratio_grows_as_one_over_the_square_of_the_scale() -> None:
     bags = Bags.of(_documents(20), VOCABULARY)
     assert gradient_ratio(bags, "squared", 0.001) == pytest.approx(400 * gradient_ratio(bags, "squared", 0.02))

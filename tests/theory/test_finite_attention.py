@@ -1,7 +1,6 @@
 """Optima for finite documents, against listed documents, the reference model's own loss, and the infinite limit."""
 
 from dataclasses import asdict, replace
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -74,51 +73,6 @@ def test_sums_over_classes_give_the_loss_of_attention_over_positions(data: Data)
     counts, brute = ClassCounts.of(Rows.of(found, size)), one_by_one(found, size, VALUE, WEIGHTS)
     assert counts.loss(VALUE, WEIGHTS) == pytest.approx(brute.mean(), rel=1e-12)
     assert counts.loss(VALUE, replace(WEIGHTS, mask_on_mask=1.0)) != pytest.approx(brute.mean(), rel=1e-6)
-
-
-def test_a_sample_agrees_with_a_list_of_all_documents() -> None:
-    """T = 2, v = 2, N = 3, documents of one topic: 16 texts, 7 masks, three ways to fill each masked position."""
-    data, size = Data(sampler="topics", topics=2, words=2, per_document=1, length=(3, 3)), Vocabulary(2, 2)
-    tokens, words, masked, chances = [], [], [], []
-    for topic, text in product(range(2), product((1, 2), repeat=3)):
-        for hidden in product((False, True), repeat=3):
-            if not any(hidden):
-                continue
-            shown = [range(5) if each else (word + 2 * topic,) for each, word in zip(hidden, text, strict=True)]
-            for seen in product(*shown):
-                chance = 1.0
-                for each, word, token in zip(hidden, text, seen, strict=True):
-                    if each and token == 0:
-                        chance *= STRONG.mask * STRONG.replaced
-                    elif each:
-                        chance *= STRONG.mask * (STRONG.random / 4 + STRONG.keep * (token == word + 2 * topic))
-                    else:
-                        chance *= 1 - STRONG.mask
-                tokens.append(seen)
-                words.append([word + 2 * topic for word in text])
-                masked.append(hidden)
-                chances.append(chance)
-    listed = MaskedDocuments(
-        np.full(len(tokens), 3, dtype=np.int32), np.ravel(tokens), np.ravel(words), np.ravel(masked).astype(bool)
-    )
-    probability = np.array(chances) / sum(chances)
-    rows = Rows.of(listed, size)
-    chance_of_row = probability[rows.document] * len(listed)
-    exact = ClassCounts.of(replace(rows, targets=rows.targets * chance_of_row[:, None]))
-    brute = one_by_one(listed, size, VALUE, WEIGHTS)
-    assert exact.loss(VALUE, WEIGHTS) == pytest.approx(float(probability @ brute), rel=1e-12)
-    spread = float(np.sqrt(probability @ brute**2 - (probability @ brute) ** 2))
-    sample = sampled_counts(data, STRONG, 2_000, generator=np.random.default_rng(1))
-    assert abs(sample.loss(VALUE, WEIGHTS) - exact.loss(VALUE, WEIGHTS)) < 5 * spread / np.sqrt(2_000)
-    other = sampled_counts(data, Masking(mask=0.3, keep=0.1, random=0.2), 2_000, generator=np.random.default_rng(1))
-    assert abs(other.loss(VALUE, WEIGHTS) - exact.loss(VALUE, WEIGHTS)) > 5 * spread / np.sqrt(2_000)
-    # The optimum of the sample has that of the list inside five of its standard errors.
-    best, estimate = joint_optimum(exact), joint_optimum(sample)
-    for name in ("weighted_average", "block_share"):
-        found = getattr(estimate, name)
-        error = (found.high - found.low) / 2 / 1.96
-        assert 0 < error < 1
-        assert abs(found.value - getattr(best, name).value) < 5 * error, name
 
 
 def test_at_uniform_attention_the_best_value_is_that_of_exact_moments() -> None:

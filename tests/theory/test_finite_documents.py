@@ -247,12 +247,6 @@ def test_the_finite_optimum_of_the_papers_setting(
         assert finite_optimum(PAPER, 1e-4)[1, 1] == pytest.approx(0.152, abs=5e-4)
 
 
-def test_mixing_the_two_averages_moves_the_mask_column_by_a_factor_of_six() -> None:
-    batch = moments(TopicModel.from_settings(Data()), Masking(), "batch")
-    mixed = finite_optimum(Moments(PAPER.second, batch.cross, PAPER.mean, PAPER.label))
-    assert mixed[1, 0] / finite_optimum(PAPER)[1, 0] == pytest.approx(6, rel=0.1)
-
-
 def test_flat_directions_are_all_that_leave_the_loss_as_it_is() -> None:
     documents, draw = infinite_topic_moments(4, 3, 2, Masking()), np.random.default_rng(0)
     flat, matrix = flat_directions(documents), draw.normal(size=(13, 13))

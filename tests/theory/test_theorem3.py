@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from support.theory import known
 from topicscope.settings.data import Masking
 from topicscope.theory.landscape import InfiniteDocuments, Landscape, minimise
 from topicscope.theory.theorem2 import diagonal_classes, theorem2_classes
@@ -18,17 +19,7 @@ TABLE_SETTINGS = (
     *((100_000_000, 2), (100_000_000, 10)),
     *((100_000_000, 10_000_000), (100_000_000, 50_000_000)),
 )
-HEADER = (
-    "T",
-    "τ",
-    "λ₁(τ−1)",
-    "exact optimum",
-    "limit",
-    "λ₂T",
-    "optimum / limit",
-    "loss, uniform",
-    "loss, optimum",
-)
+HEADER = ["T", "τ", "λ₁(τ−1)", "exact optimum", "limit", "λ₂T", "optimum / limit", "loss, uniform", "loss, optimum"]
 
 
 def optimal_average(documents: InfiniteDocuments) -> float:
@@ -87,17 +78,13 @@ def test_the_optimal_average_tends_to_the_limit_even_where_assumption_4_fails(wo
     ratios = []
     for topics, tau in [(10**4, 30), (10**6, 300), (10**8, 3000)]:
         documents = InfiniteDocuments(topics=topics, per_document=tau, words=words, masking=masking)
-        limit = theorem3(documents).limit
-        assert limit is not None
-        ratios.append(optimal_average(documents) / limit)
+        ratios.append(optimal_average(documents) / known(theorem3(documents).limit))
     gaps = abs(np.array(ratios) - 1)
     assert gaps[0] > gaps[1] > gaps[2]
     assert gaps[2] < 2e-3
     # Control: off Assumption 3 (τ a share of T) the limit is not approached.
     dense = InfiniteDocuments(topics=10**6, per_document=10**6 // 2, words=words, masking=masking)
-    limit = theorem3(dense).limit
-    assert limit is not None
-    assert abs(optimal_average(dense) / limit - 1) > 0.05
+    assert abs(optimal_average(dense) / known(theorem3(dense).limit) - 1) > 0.05
 
 
 @pytest.mark.parametrize("per_document", [1, 2, 3, 10])
@@ -110,13 +97,11 @@ def test_with_fixed_per_document_topics_the_optimal_average_tends_to_a_closed_fo
         documents = InfiniteDocuments(topics=topics, per_document=per_document, words=10, masking=masking)
         averages.append(optimal_average(documents))
     theorem = theorem3(documents)
-    assert theorem.limit is not None
-    assert theorem.limit_fixed is not None
-    gaps = abs(np.array(averages) / theorem.limit_fixed - 1)
+    gaps = abs(np.array(averages) / known(theorem.limit_fixed) - 1)
     assert gaps[2] < 1e-5
     assert gaps[2] <= gaps[0] + 1e-9
     # Control: the limit for τ → ∞ is another number.
-    assert abs(theorem.limit / theorem.limit_fixed - 1) > 1e-4
+    assert abs(known(theorem.limit) / known(theorem.limit_fixed) - 1) > 1e-4
 
 
 def test_with_one_word_a_topic_mask_queries_keep_the_average_from_the_limit_for_fixed_topics() -> None:
@@ -137,10 +122,8 @@ def test_a_diagonal_value_has_the_same_limit_but_not_at_few_topics() -> None:
     ratios = []
     for topics, per_document in [(10, 2), (10**8, 3000)]:
         documents = InfiniteDocuments(topics=topics, per_document=per_document, words=10)
-        limit = theorem3(documents).limit
-        assert limit is not None
         optimum = minimise(Landscape(documents, diagonal_classes(topics, 10, documents.masking)))
-        ratios.append(optimum.weighted_average / limit)
+        ratios.append(optimum.weighted_average / known(theorem3(documents).limit))
     assert ratios[1] == pytest.approx(1, abs=1e-3)
     assert ratios[0] < 0.2
 
@@ -159,15 +142,9 @@ def limit_row(topics: int, per_document: int, words: int = 10) -> tuple[float, .
     """One row: T, τ, lower bound, exact optimal average, limit, upper bound, ratio, losses."""
     documents = InfiniteDocuments(topics=topics, per_document=per_document, words=words)
     optimum = minimise(Landscape(documents, theorem2_classes(topics, words, documents.masking)))
-    theorem = theorem3(documents)
-    assert theorem.high is not None
-    assert theorem.limit is not None
-    average = optimum.weighted_average
-    ratio = average / theorem.limit
-    return (
-        *(float(topics), float(per_document), theorem.low, average, theorem.limit, theorem.high, ratio),
-        *(optimum.loss_uniform, optimum.loss),
-    )
+    theorem, average = theorem3(documents), optimum.weighted_average
+    bounds = (theorem.low, average, known(theorem.limit), known(theorem.high), average / known(theorem.limit))
+    return (float(topics), float(per_document), *bounds, optimum.loss_uniform, optimum.loss)
 
 
 def limit_table() -> str:
