@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -184,25 +184,9 @@ class Summary:
 
     def theory(self) -> Theory:
         """Every part, or None with the reason."""
-        optimum = "attention_optimum"
-        # About disjoint topics of equally many, equally likely words, and about any.
-        of_equal_topics: dict[str, Callable[[str], Any]] = {
-            "theorem1": self._theorem1,
-            "theorem3": self._theorem3,
-            **dict.fromkeys(
-                (optimum, f"{optimum}_free", f"{optimum}_diagonal", f"{optimum}_diagonal_free"), self._attention
-            ),
-            "dynamics": self._dynamics,
-        }
-        of_any: dict[str, Callable[[str], Any]] = {
-            "theorem2": self._theorem2,
-            **dict.fromkeys(("finite", "finite_topics"), self._finite),
-            **dict.fromkeys(("bayes", "bayes_topics"), self._bayes),
-        }
-        if not self.setting.equal_topics:
-            of_equal_topics = dict.fromkeys(of_equal_topics, lambda name: self.setting.require_equal_topics())
-        makers = of_equal_topics | of_any
-        parts = {name: self._part(name, make, name) for name, make in makers.items()}
+        # A part is made by the method of its first word.
+        names = [part.name for part in fields(Theory) if part.name not in ("setting", "reasons", "notes")]
+        parts = {name: self._part(name, getattr(self, "_" + name.partition("_")[0]), name) for name in names}
         for name, part in parts.items():
             self.reasons = undefined(name, part) | self.reasons
         return Theory(setting=self.setting, **parts, reasons=self.reasons, notes=self.notes)
@@ -217,6 +201,7 @@ class Summary:
 
     def _theorem1(self, name: str) -> Theorem1Example:
         setting = self.setting
+        setting.require_equal_topics()
         require_topic_sets(setting.topics, setting.per_document)
         c3 = constants(setting.topics, setting.words, setting.masking).c3
         noise = setting.mask * setting.random * c3 / (setting.topics * setting.words)
@@ -278,6 +263,7 @@ class Summary:
 
     def _dynamics(self, name: str) -> Dynamics:
         setting, data, masking = self.setting, self.setting.data("dirichlet"), self.setting.masking
+        setting.require_equal_topics()
         sizes = (setting.topics, setting.words, setting.per_document, masking)
         stepping = replace(self.stepping, width=self.stepping.width or setting.topics * setting.words + 1)
         rates: dict[str, Callable[[], Any]] = {
