@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 from matplotlib import colormaps
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
@@ -51,21 +52,25 @@ def landscape_figure(title: str, surfaces: Sequence[Surface], bounds: Bounds, *,
     """
     size = (4.6 * len(surfaces) + 0.6, 5.2)
     figure, [axes] = panels(title, size, 1, len(surfaces), lines=None, sharey=True)
-    handles = []
+    handles: list[Artist] = []
     for place, (axis, surface) in enumerate(zip(axes, surfaces, strict=True)):
         _draw_loss(figure, axis, surface)
         _draw_theory(axis, surfaces[0].weights, bounds)
-        _mark(axis, (1.0, 1.0), "s", WHITE)
+        uniform = _mark(axis, (1.0, 1.0), "s", WHITE, "uniform attention: α = β = 1")
         axis.set_title(surface.title, fontsize=10)
         axis.set_xlabel("α, weight on other words of the topic")
         if surface.optimum:
             best = "exact optimum" if attained else "no optimum is attained; best weights searched"
             alpha, beta = map(readable, surface.optimum)
             label = f"{surface.title if place else best}: α = {alpha}, β = {beta}"
-            handles.append(_point("o", ORANGE, label))
-            _mark(axis, surface.optimum, "o", ORANGE)
+            handles.append(_mark(axis, surface.optimum, "o", ORANGE, label))
     axes[0].set_ylabel("β, weight on the same word")
-    handles += [_point("s", WHITE, "uniform attention: α = β = 1"), *_legend(bounds)]
+    upper = "∞" if bounds.high is None else readable(bounds.high)
+    outside = f"faded: outside Theorem 3's interval ({readable(bounds.low)}, {upper})"
+    handles += [uniform, Patch(facecolor="#D9D9D9", edgecolor=BLACK, label=outside)]
+    if bounds.limit is not None:
+        label = f"limit of the average: {readable(bounds.limit)}"
+        handles.append(Line2D([], [], color=SKY, linestyle="dashed", label=label))
     figure.legend(handles=handles, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
     return figure
 
@@ -102,20 +107,7 @@ def _draw_theory(axis: Axes, weights: Float[np.ndarray, " weight"], bounds: Boun
             axis.contour(*grid, levels=[level], colors=colour, linestyles=style, linewidths=1.5)
 
 
-def _mark(axis: Axes, point: tuple[float, float], marker: str, colour: str) -> None:
+def _mark(axis: Axes, point: tuple[float, float], marker: str, colour: str, label: str) -> Artist:
     x, y = np.clip(point[0], *axis.get_xlim()), np.clip(point[1], *axis.get_ylim())
-    axis.plot(x, y, marker, color=colour, markeredgecolor=BLACK, markersize=8, clip_on=False, zorder=5)
-
-
-def _point(marker: str, colour: str, label: str) -> Line2D | Patch:
-    return Line2D([], [], marker=marker, color=colour, markeredgecolor=BLACK, linestyle="none", label=label)
-
-
-def _legend(bounds: Bounds) -> list[Line2D | Patch]:
-    upper = "∞" if bounds.high is None else readable(bounds.high)
-    label = f"faded: outside Theorem 3's interval ({readable(bounds.low)}, {upper})"
-    handles: list[Line2D | Patch] = [Patch(facecolor="#D9D9D9", edgecolor=BLACK, label=label)]
-    if bounds.limit is not None:
-        label = f"limit of the average: {readable(bounds.limit)}"
-        handles.append(Line2D([], [], color=SKY, linestyle="dashed", label=label))
-    return handles
+    (drawn,) = axis.plot(x, y, marker, color=colour, mec=BLACK, markersize=8, clip_on=False, zorder=5, label=label)
+    return drawn
