@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+import topicscope
 from support import tasks as tasks_module
 from support.helpers import start_python
-from support.ray_cluster import cluster_of
 from support.tasks import (
     always_killed,
     calls,
@@ -81,13 +81,9 @@ def test_another_key_or_version_is_another_result(tmp_path: Path) -> None:
     assert content_digest({"a": 1.0}) != content_digest({"a": 2.0})
 
 
-def test_results_come_as_they_are_finished(tmp_path: Path) -> None:
-    first = next(completed(square, tasks(tmp_path), tmp_path / "work", workers=1))
-    assert first == (0, b"0")
+def test_results_come_as_they_are_finished_and_ctrl_c_keeps_them(tmp_path: Path) -> None:
+    assert next(completed(square, tasks(tmp_path), tmp_path / "work", workers=1)) == (0, b"0")
     assert calls(tmp_path) == [0]
-
-
-def test_ctrl_c_keeps_finished_tasks(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         map_tasks(interrupted, tasks(tmp_path), tmp_path / "work", workers=1)
     assert map_tasks(square, tasks(tmp_path), tmp_path / "work", workers=1) == SQUARES
@@ -182,17 +178,25 @@ def test_ray_gives_the_bits_of_the_local_engine_and_retries_a_killed_worker(tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="machines are addresses of Linux's loopback")
 def test_two_machines_of_a_cluster_give_the_bits_of_the_local_engine_and_a_lost_head_is_one_sentence(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from ray.cluster_utils import Cluster
+
     def start(function: str, folder: Path, address: str = "") -> "subprocess.Popen[str]":
         folder.mkdir()
         words = (function, "ray" if address else "local", "2", str(folder), "4", *([address] if address else []))
-        return start_python(str(tasks_module.__file__), *words, environment=cluster.environment)
+        return start_python(str(tasks_module.__file__), *words, environment={"RAY_ADDRESS": cluster.address})
 
-    with cluster_of(1) as cluster:
-        cluster.join("second")
+    # Workers of the cluster import the code under test.
+    monkeypatch.setenv(
+        "PYTHONPATH",
+        os.pathsep.join(map(str, (Path(topicscope.__file__).parents[1], Path(tasks_module.__file__).parents[1]))),
+    )
+    machine = {"num_cpus": 1, "object_store_memory": 10**8}
+    cluster = Cluster(initialize_head=True, head_node_args={**machine, "include_dashboard": False})
+    try:
+        cluster.add_node(**machine)
         local, _ = start("products", tmp_path / "local").communicate(timeout=LONGEST_WAIT)
         for address in (cluster.address, "auto"):
             folder = tmp_path / address.replace(":", "-")
@@ -200,7 +204,9 @@ def test_two_machines_of_a_cluster_give_the_bits_of_the_local_engine_and_a_lost_
             assert output == local
         program = start("held", tmp_path / "held", cluster.address)
         wait_for(lambda: (tmp_path / "held" / "worker-of-3").exists())
-        cluster.kill("head")
+        cluster.head_node.kill_all_processes(check_alive=False, allow_graceful=False)
         _, errors = program.communicate(timeout=LONGEST_WAIT)
         assert "LostWorkError: The head of the Ray cluster at" in errors.splitlines()[-1]
         assert finished(tmp_path / "held") == [0, 1]
+    finally:
+        cluster.shutdown()
