@@ -13,13 +13,9 @@ import resource
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
-
-from hypothesis import HealthCheck, settings
 
 from topicscope.cli import COMMANDS, main
 
@@ -134,22 +130,11 @@ def disk(folder: Path) -> Disk:
     return entries
 
 
-def fuzzed(cases: int) -> Any:
-    """So many examples of a test, the same ones each time."""
-    return settings(
-        max_examples=cases, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
-    )
-
-
-def in_a_copy(
-    words: Sequence[str], material: Path, folder: Path, spoilt: Mapping[str, bytes] = MappingProxyType({})
-) -> Ended:
-    """Run in a folder like the material, but for some files' content; it is like the material again afterwards."""
+def in_a_copy(words: Sequence[str], material: Path, folder: Path) -> Ended:
+    """Run in a folder like the material; it is like the material again afterwards."""
     if not folder.exists():
         shutil.copytree(material, folder)
-    for name, content in spoilt.items():
-        (folder / name).write_bytes(content)
     ended = run(words, folder)
-    if ended.changed or spoilt:
+    if ended.changed:
         shutil.rmtree(folder)
     return ended
