@@ -1,4 +1,4 @@
-"""The paper's symbols: plain text such as ``W^E⊤W^E`` or ``p_c`` becomes MathML on a page, mathtext in figures."""
+"""Names of settings as words; the paper's symbols, such as ``W^E⊤W^E`` or ``p_c``, as MathML and as mathtext."""
 
 import itertools
 import re
@@ -8,6 +8,8 @@ from markupsafe import Markup, escape
 
 from topicscope.reporting.rounding import powers
 
+LOSS_WORDS = {"cross_entropy": "cross-entropy", "squared": "squared loss"}
+OPTIMIZER_WORDS = {"sgd": "SGD", "momentum": "SGD with momentum", "adam": "Adam"}
 GREEK = {
     "α": r"\alpha", "β": r"\beta", "γ": r"\gamma", "δ": r"\delta", "ε": r"\varepsilon", "η": r"\eta",
     "λ": r"\lambda", "μ": r"\mu", "σ": r"\sigma", "τ": r"\tau",

@@ -31,6 +31,7 @@ from topicscope.reporting import figures
 from topicscope.reporting.figures import Cells, Panel, Series
 from topicscope.reporting.figures.probe import head_maps, ratio_table, word_maps
 from topicscope.reporting.palette import BLUE, CLASSES, GREEN, GREY, ORANGE, PALETTE
+from topicscope.reporting.symbols import LOSS_WORDS, OPTIMIZER_WORDS
 from topicscope.settings import Settings
 from topicscope.theory.dynamics import gradient_ratio
 from topicscope.theory.finite_documents import finite_optimum
@@ -38,8 +39,6 @@ from topicscope.theory.finite_documents import finite_optimum
 ROTATION = "rotation of W^V\nin 10 steps"
 DISTANCE = "a: attention,\nfrom uniform"
 SYMBOLS = {"embedding": "W^E⊤W^E", "value": "W^E⊤W^V W^E"}
-LOSS_WORDS = {"cross_entropy": "cross-entropy", "squared": "squared loss"}
-OPTIMIZER_WORDS = {"sgd": "SGD", "momentum": "SGD with momentum", "adam": "Adam"}
 
 
 def stepping(settings: Settings) -> str:

@@ -16,14 +16,13 @@ from topicscope.measure.stages import LEAST_GAIN, run_stages
 from topicscope.records import PASSAGES, PredictedStages
 from topicscope.reporting.page.material import Material, Row, evenly
 from topicscope.reporting.palette import BLUE, CLASSES, COLOURS, ORANGE, PARTS, PURPLE, colour_limit
+from topicscope.reporting.symbols import LOSS_WORDS, OPTIMIZER_WORDS
 from topicscope.settings import Settings, TextData
 from topicscope.settings.toml import to_table
 
 # Most bytes of all frames of a page, before compression, which hardly helps noisy matrices; the most points of a curve.
 FRAME_BYTES, CURVE_POINTS = 1_000_000, 150
 
-LOSSES = {"cross_entropy": "cross-entropy", "squared": "squared loss"}
-OPTIMIZERS = {"sgd": "SGD", "momentum": "SGD with momentum", "adam": "Adam"}
 WEIGHTS = {"embedding": "W^E", "value": "W^V", "key": "W^K", "query": "W^Q"}
 NAMES = WEIGHTS | {
     "key_bias": "b^K", "query_bias": "b^Q", "value_bias": "b^V", "prediction": "W^pred", "prediction_bias": "b^pred",
@@ -122,8 +121,8 @@ def title_of(run: Run) -> str:
         return f"{Path(run.name).name}: trained on {settings.data.corpus}"
     figure = re.match(r"(figure|table|theorem|section)(\d[\d.]*)/", run.name)
     start = f"{figure[1].capitalize()} {figure[2]}" if figure else Path(run.name).name
-    rate = f"{OPTIMIZERS[settings.training.optimizer]} at {settings.training.learning_rate:g}"
-    return f"{start}: {LOSSES[settings.training.loss]}, {rate}, {_trained(settings)} trained"
+    rate = f"{OPTIMIZER_WORDS[settings.training.optimizer]} at {settings.training.learning_rate:g}"
+    return f"{start}: {LOSS_WORDS[settings.training.loss]}, {rate}, {_trained(settings)} trained"
 
 
 def described(run: Run) -> str:
@@ -135,7 +134,7 @@ def described(run: Run) -> str:
         return f"{sizes}, {pace}, {training.steps:,} steps"
     sizes = f"T = {data.topics}, v = {data.words}" if data.topics else "topics from a file"
     return (
-        f"{LOSSES[training.loss]}, {OPTIMIZERS[training.optimizer]}, {pace}, λ = {training.l2:g}; "
+        f"{LOSS_WORDS[training.loss]}, {OPTIMIZER_WORDS[training.optimizer]}, {pace}, λ = {training.l2:g}; "
         f"trained: {_trained(run.settings)}; {sizes}; {training.steps:,} steps"
         + ("" if len(run.frame_steps) else "; no snapshots, so no matrices")
     )
