@@ -26,9 +26,11 @@ class Page:
     def __init__(self, chromium: Browser, file: Path) -> None:
         self.chromium, self.file = chromium, file
 
-    def open(self, hash_: str = "", *, width: int = 1400, dark: bool = False) -> None:
-        """Open it anew and wait until it trains."""
+    def open(self, hash_: str = "", *, width: int = 1400, dark: bool = False, seen: bool = True) -> None:
+        """Open it anew and wait until it trains, which it begins by itself where it is seen."""
         ready = f"window.topicscope !== undefined && {API}.state().value !== undefined"
+        if seen:
+            ready += f" && ({API}.state().running || {API}.state().scene !== null)"
         self.chromium.open(self.file, hash_, width=width, dark=dark, ready=ready)
 
     def wait(self, condition: str) -> None:
@@ -230,7 +232,7 @@ def test_it_trains_in_the_page_of_a_run_once_it_is_seen(chromium: Browser, tmp_p
     require_browser()
     train(_short(load_settings(EXAMPLE)), tmp_path / "run")
     joined = Page(chromium, write_report([tmp_path / "run"], tmp_path / "report.html"))
-    joined.open()
+    joined.open(seen=False)
     chromium.scroll_to("try")
     joined.wait(f"{API}.state().step > 5")
     assert joined.state["scene"] == "figure2"
