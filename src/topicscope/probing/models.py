@@ -20,17 +20,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from topicscope.errors import InputError
+from topicscope.errors import InputError, is_out_of_memory
 from topicscope.precision import device_named
 from topicscope.probing.settings import Precision
-from topicscope.probing.sources import INSTALL, Source, has_tokenizer, model_digest
+from topicscope.probing.sources import INSTALL, Source, has_tokenizer
 from topicscope.settings.data import Device
 from topicscope.text.tokenizers import Tokenizer, load_tokenizer
 
 # Words per batch where each word's embedding is computed alone.
 WORDS_AT_ONCE = 2_048
-# A model that claims to be deeper has a mistake in its settings.
-MOST_LAYERS = 10_000
 # Positions that a model may keep for itself at the end of its table of positions (RoBERTa: 2).
 SPARE_POSITIONS = 8
 
@@ -65,12 +63,9 @@ class Subject(Protocol):
         """The word-embedding matrix, a row per token."""
 
     def embedding_layer(self, tokens: Int[np.ndarray, " word"]) -> Float[np.ndarray, "word model_width"]:
-        """The embedding layer's output for an input that is this one token, without special tokens.
+        """The embedding layer's output for an input that is this one token at position 0, without special tokens."""
 
-        The token is at position 0: word + position 0 + token type, normalised and projected as the model does.
-        """
-
-    def run(self, passages: Sequence[Int[np.ndarray, " _"]]) -> "Outputs":
+    def run(self, passages: Sequence[Int[np.ndarray, " _"]]) -> Outputs:
         """Attention and hidden states of content tokens in one pass, without the special tokens around them."""
 
 
@@ -110,26 +105,12 @@ def check_architecture(source: Source) -> None:
         raise InputError(f"model {source.name} has a config.json that cannot be read: fetch it again.") from None
     settings = settings if isinstance(settings, dict) else {}
     kind = settings.get("model_type")
-    known = isinstance(kind, str) and kind in CONFIG_MAPPING
-    large = [name for name, value in settings.items() if "layer" in name and _is_more(value, MOST_LAYERS)]
-    if known and not large:
+    if isinstance(kind, str) and kind in CONFIG_MAPPING:
         return
-    if known:
-        why = f"has {large[0]} = {settings[large[0]]} in its config.json: give one of at most {MOST_LAYERS:,} layers"
-    elif "auto_map" in settings:
+    why = f"has the architecture (model_type) {kind}, which your version of transformers does not know: give another"
+    if "auto_map" in settings:
         why = "brings code of its own, which is never run: give a model whose architecture is part of transformers"
-    elif kind is None:
-        why = (
-            "does not say its architecture: its config.json must have a model_type that your version of transformers "
-            "knows; save the model again with save_pretrained"
-        )
-    else:
-        why = f'has the unknown architecture "{kind}": give one that your version of transformers knows'
     raise InputError(f"model {source.name} {why}.")
-
-
-def _is_more(value: object, most: int) -> bool:
-    return isinstance(value, int | float) and not value <= most
 
 
 class HuggingFaceModel:
@@ -152,14 +133,11 @@ class HuggingFaceModel:
         network = self._network.cpu()
         try:
             attention, longest = _first_attention(network, loading.length)
-        except (MemoryError, torch.OutOfMemoryError):
-            raise
         except Exception as error:  # models of images or sound raise whatever they miss
-            if "memory" in str(error):
+            if is_out_of_memory(error):
                 raise
-            reason = _first_sentence(error)
             raise InputError(
-                f"model {self.name} does not run on tokens of text ({reason}): give a model of text."
+                f"model {self.name} does not run on tokens of text ({_first_sentence(error)}): give a model of text."
             ) from None
         if not attention or any(layer is None or layer.shape[2:] != (longest, longest) for layer in attention):
             raise InputError(
@@ -210,24 +188,19 @@ class HuggingFaceModel:
 
     def run(self, passages: Sequence[Int[np.ndarray, " _"]]) -> Outputs:
         """See :class:`Subject`; in the model's precision, at least float32, on its device: a copy would be large."""
-        tokens, inside = self._padded(passages)
-        output = _run(self._network, tokens, inside, output_attentions=True, output_hidden_states=True)
+        network = self._network
+        sequences = [np.concatenate([self._before, passage, self._after]).astype(np.int64) for passage in passages]
+        lengths = np.array([len(sequence) for sequence in sequences])
+        inside = np.arange(lengths.max()) < lengths[:, None]
+        tokens = np.full(inside.shape, _padding(network), dtype=np.int64)
+        tokens[inside] = np.concatenate(sequences)
+        mask = torch.as_tensor(inside).long()
+        output = _run(network, torch.as_tensor(tokens), mask, output_attentions=True, output_hidden_states=True)
         content = slice(len(self._before), len(self._before) + max(map(len, passages)))
         return Outputs(
             [_at_least_float32(layer[:, :, content, content]) for layer in output.attentions],
             [_at_least_float32(layer[:, content]) for layer in output.hidden_states],
         )
-
-    def _padded(
-        self, passages: Sequence[Int[np.ndarray, " _"]]
-    ) -> tuple[Int[Tensor, "passage position"], Int[Tensor, "passage position"]]:
-        """The tokens of passages with special ones around them, and 1 where there is no padding."""
-        sequences = [np.concatenate([self._before, passage, self._after]).astype(np.int64) for passage in passages]
-        lengths = np.array([len(sequence) for sequence in sequences])
-        inside = np.arange(lengths.max()) < lengths[:, None]
-        tokens = np.full(inside.shape, _padding(self._network), dtype=np.int64)
-        tokens[inside] = np.concatenate(sequences)
-        return torch.as_tensor(tokens), torch.as_tensor(inside).long()
 
     @property
     def _network(self) -> Any:
@@ -275,13 +248,8 @@ def load_network(source: Source, digest: str, loading: Loading) -> Any:
                     torch.manual_seed(loading.seed)
                     network = AutoModel.from_config(AutoConfig.from_pretrained(source.folder), **settings)
             else:
-                network, report = AutoModel.from_pretrained(
-                    source.folder,
-                    use_safetensors=True,
-                    output_loading_info=True,
-                    local_files_only=True,
-                    **settings,
-                )
+                files = {"use_safetensors": True, "local_files_only": True, "output_loading_info": True}
+                network, report = AutoModel.from_pretrained(source.folder, **files, **settings)
                 # Weights that the files lack are drawn at random; only a pooler, which no measure uses, may be.
                 missing = sorted(key for key in report["missing_keys"] if "pooler" not in key)
     except Exception as error:  # transformers raises whatever its parts raise: all of it is about this model's files
@@ -292,14 +260,14 @@ def load_network(source: Source, digest: str, loading: Loading) -> Any:
             f"model {source.name} lacks {len(missing)} of its weights ({missing[0]} …): its files are of another "
             "architecture or incomplete; fetch it again."
         )
-    odd = [name for name, each in network.named_parameters() if not torch.isfinite(each).all()]
+    odd = [name for name, weights in network.named_parameters() if not torch.isfinite(weights).all()]
     if odd:
         raise InputError(
             f"model {source.name} has weights that are not finite numbers ({odd[0]}): fetch it again, or give another "
             "checkpoint."
         )
     # Results are kept under the digest, which may be older than the files: a worker loads them later.
-    if model_digest(source) != digest:
+    if source.current_digest() != digest:
         raise InputError(f"model {source.name} was changed while it was probed: probe it again.")
     if network.config.is_encoder_decoder:
         network = network.get_encoder()

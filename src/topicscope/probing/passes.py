@@ -21,7 +21,7 @@ from topicscope.errors import InputError, is_out_of_memory
 from topicscope.probing.models import Subject
 from topicscope.probing.packing import packed, unpacked
 from topicscope.probing.statistics.attention import PairAccumulator, PermutedLabels, ShardSums, passage_pairs
-from topicscope.probing.statistics.hidden import HiddenAccumulator
+from topicscope.probing.statistics.hidden import HiddenSums, passage_sums
 from topicscope.probing.statistics.labelling import Labelling
 from topicscope.probing.statistics.matching import Strata, co_occurrence_bins
 from topicscope.probing.statistics.pairs import PairTable
@@ -33,6 +33,8 @@ from topicscope.text.words import attention_between_words, mean_vectors, states_
 # Levels of frequency in matching. Fewer for attention: its cells are also by distance, and kept for each article and
 # replicate.
 WORD_FREQUENCY_LEVELS, ATTENTION_FREQUENCY_LEVELS = 10, 3
+# Passages whose sums of hidden states are held before they are added up.
+HELD = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,11 +213,8 @@ def attention_sums(
     accumulator = PairAccumulator(
         plan.labellings, plan.attention_strata, subject.layers, subject.heads, permuted=plan.permuted
     )
-    states: HiddenAccumulator | None = None
-    if centre is not None and len(centre) and any(each.hidden for each in texts):
-        present = np.unique(np.concatenate([plan.places[each.spellings] for each in texts if each.hidden]))
-        labelled = np.any([each.kept for each in plan.labellings], axis=0)
-        states = HiddenAccumulator(len(plan.tokens), present[(present >= 0) & labelled[present]], centre)
+    labelled = np.any([each.kept for each in plan.labellings], axis=0)
+    states: list[HiddenSums] = []
     order, first = sorted(texts, key=lambda text: len(text.tokens)), subject.first
     while order:
         # As many passages as fit into the batch when they are padded to the longest of them.
@@ -241,9 +240,12 @@ def attention_sums(
             sizes, words = plan.lengths[text.spellings], plan.places[text.spellings]
             by_word = [attention_between_words(layer, sizes, causal=subject.causal) for layer in own]
             accumulator.add(passage_pairs(by_word, words, causal=subject.causal, skip=first), text.article)
-            if states and text.hidden:
+            if text.hidden and centre is not None and len(centre):
                 vectors = [states_of_words(layer[number, :length].cpu().numpy(), sizes) for layer in output.hidden]
-                states.add(vectors, np.where(np.arange(length) < first, -1, words))
+                summed = np.where((words >= 0) & labelled[words] & (np.arange(length) >= first), words, -1)
+                states.append(passage_sums(vectors, summed, centre, len(plan.tokens)))
+                if len(states) > HELD:
+                    states = [HiddenSums.added(states)]
             if subject.causal:
                 # What measured queries give to keys that are not measured. In a decoder that is the first token: a
                 # special one, or else the content token at position 0.
@@ -251,4 +253,4 @@ def attention_sums(
                 accumulator.sunk += (1 - given).sum(axis=-1)
                 accumulator.queries += length - first
         order = order[len(chosen) :]
-    return replace(accumulator.result(), hidden=states.result() if states else None)
+    return replace(accumulator.result(), hidden=HiddenSums.added(states) if states else None)

@@ -43,18 +43,17 @@ class Source:
     @cached_property
     def digest(self) -> str:
         """Identifies the model's content as it was when first asked for; it is passed on to other processes."""
-        return model_digest(self)
+        return self.current_digest()
 
-
-def model_digest(source: Source) -> str:
-    """Identifies the current content of a model's folder: its settings and, if trained, its weights."""
-    digest = hashlib.sha256(b"untrained" if source.untrained else b"trained")
-    patterns = ("config.json",) if source.untrained else ("config.json", WEIGHTS)
-    for path in sorted({path for pattern in patterns for path in source.folder.glob(pattern)}):
-        digest.update(f"{path.name} {path.stat().st_size}".encode())
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()[:20]
+    def current_digest(self) -> str:
+        """Identifies the current content of the folder: its settings and, if trained, its weights."""
+        digest = hashlib.sha256(b"untrained" if self.untrained else b"trained")
+        patterns = ("config.json",) if self.untrained else ("config.json", WEIGHTS)
+        for path in sorted({path for pattern in patterns for path in self.folder.glob(pattern)}):
+            digest.update(f"{path.name} {path.stat().st_size}".encode())
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        return digest.hexdigest()[:20]
 
 
 def find_model(name: str, *, revision: str = "") -> Source:
@@ -90,20 +89,19 @@ def _folder(name: str, revision: str, *, weights: bool) -> Path:
 def _from_hub(name: str, revision: str, patterns: list[str]) -> Path:
     try:
         from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
+        from huggingface_hub.errors import GatedRepoError, HFValidationError
         from huggingface_hub.errors import RevisionNotFoundError as NoRevisionError
     except ImportError:
         raise InputError(f"models on the hub need transformers, which is not installed: {INSTALL}.") from None
-    at = f"(revision {revision}) " if revision else ""
+    at = f" at revision {revision}" if revision else ""
     # A gated repository counts as one that is not found, and all as a fault of the system.
     refused = {
         HFValidationError: f"is neither a folder nor a possible name on the hub: give {MINILM}, a folder, or a name "
         "such as google-bert/bert-base-uncased",
         GatedRepoError: "is gated: ask for access on its page and log in, or give a folder",
-        RepositoryNotFoundError: f"is not on the hub: check the name, or give {MINILM} or a folder",
         NoRevisionError: f"has no revision {revision}: give a branch, tag or commit of it",
-        Exception: f"{at}is not in the local cache and the hub cannot be reached: give {MINILM} or a local folder, or "
-        "connect to the network",
+        Exception: f"is not{at} in the local cache, and not on the hub or the hub cannot be reached: check the name, "
+        f"connect to the network, or give {MINILM} or a folder",
     }
     try:
         cached = not hub.reachable()

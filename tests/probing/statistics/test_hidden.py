@@ -12,7 +12,7 @@ from torch import Tensor
 
 from support.planted_model import PlantedModel, layer_means, plan_of, planted_labelling, summary_of, totals_of
 from topicscope.probing.settings import MeasureSettings
-from topicscope.probing.statistics.hidden import HiddenAccumulator, HiddenSums
+from topicscope.probing.statistics.hidden import HiddenSums, passage_sums
 from topicscope.probing.statistics.labelling import Labelling
 from topicscope.records import HiddenLayer, LayerComparison
 
@@ -110,11 +110,9 @@ def test_a_model_without_hidden_states_has_none_to_compare() -> None:
 
 
 def test_words_and_pairs_are_counted_by_place_and_passage() -> None:
-    accumulator = HiddenAccumulator(WORDS, np.arange(WORDS), np.zeros((1, 4), dtype=np.float32))
-    states = DRAW.normal(size=(3, 4)).astype(np.float32)
-    accumulator.add([states], np.array([0, 1, 0]))
-    accumulator.add([states], np.array([0, 7, -1]))
-    sums = accumulator.result()
+    states, centre = DRAW.normal(size=(3, 4)).astype(np.float32), np.zeros((1, 4), dtype=np.float32)
+    parts = [passage_sums([states], np.array(words), centre, WORDS) for words in ([0, 1, 0], [0, 7, -1])]
+    sums = HiddenSums.added(parts)
     assert sums.words.tolist() == [0, 1, 7]
     assert sums.places.tolist() == [3, 1, 1]
     assert sums.passages.tolist() == [2, 1, 1]

@@ -23,7 +23,7 @@ from scipy import sparse
 from topicscope.probing.statistics.hidden import HiddenSums
 from topicscope.probing.statistics.labelling import DIFFERENT_TOPIC, SAME_TOPIC, Labelling, kinds_of
 from topicscope.probing.statistics.matching import DISTANCES, Matched, Strata, distance_bins, matched_averages
-from topicscope.probing.statistics.pairs import PairTable, pair_codes
+from topicscope.probing.statistics.pairs import PairTable, pair_codes, summed_by
 from topicscope.probing.statistics.permutation import false_discovery_rates, log_ratio, maximum_p, permutation_p
 from topicscope.probing.statistics.resampling import auc_of_histograms, poisson_weights
 
@@ -292,9 +292,8 @@ class PairAccumulator:
         codes, attention = (np.concatenate([each[part] for each in self._waiting]) for part in range(2))
         self._waiting, self._held = [], 0
         # Many pairs of positions hold the same two words: these are summed first.
-        codes, group, number = np.unique(codes, return_inverse=True, return_counts=True)
-        gather = sparse.csr_array((np.ones(len(group)), (group, np.arange(len(group)))), shape=(len(codes), len(group)))
-        attention, number = gather @ attention, directions * number
+        ones = np.full(len(codes), float(directions))
+        codes, (attention, number) = summed_by(codes, attention, ones)
         first, second = np.divmod(codes, self._vocabulary)
         for (sums, counts), labels in zip(self._permuted, self.permuted, strict=True):
             kept = labels.labelling.kept

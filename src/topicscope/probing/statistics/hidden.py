@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from topicscope.probing.statistics.pairs import pair_codes
+from topicscope.probing.statistics.pairs import pair_codes, summed_by
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,19 +48,13 @@ class HiddenSums:
     @classmethod
     def added(cls, parts: Sequence["HiddenSums"]) -> "HiddenSums":
         """The sums over several sets of passages, added in this order."""
-        words, pairs = (
-            np.unique(np.concatenate([getattr(each, name) for each in parts])) for name in ("words", "pairs")
-        )
-        sums = {
-            name: np.zeros((len(keys), *getattr(parts[0], name).shape[1:]), getattr(parts[0], name).dtype)
-            for keys, names in ((words, ("places", "passages", "vectors")), (pairs, ("pair_places", "pair_sums")))
-            for name in names
-        }
-        for each in parts:
-            word_rows, pair_rows = np.searchsorted(words, each.words), np.searchsorted(pairs, each.pairs)
-            for name, total in sums.items():
-                total[pair_rows if name.startswith("pair") else word_rows] += getattr(each, name)
-        return cls(words=words, pairs=pairs, **sums)
+
+        def columns(*names: str) -> list[np.ndarray]:
+            return [np.concatenate([getattr(part, name) for part in parts]) for name in names]
+
+        words, (places, passages, vectors) = summed_by(*columns("words", "places", "passages", "vectors"))
+        pairs, (pair_places, pair_sums) = summed_by(*columns("pairs", "pair_places", "pair_sums"))
+        return cls(words, places, passages, vectors, pairs, pair_places, pair_sums)
 
     @property
     def layers(self) -> int:
@@ -91,57 +85,32 @@ class HiddenSums:
         return matrix
 
 
-class HiddenAccumulator:
-    """Sums passages one by one; ``result`` has the sums so far."""
+def passage_sums(
+    states: Sequence[Float[np.ndarray, "position width"]],
+    words: Int[np.ndarray, " position"],
+    centre: Float[np.ndarray, "layer width"],
+    vocabulary: int,
+) -> HiddenSums:
+    """The sums over one passage.
 
-    def __init__(
-        self, vocabulary: int, words: Int[np.ndarray, " word"], centre: Float[np.ndarray, "layer width"]
-    ) -> None:
-        """``words``: those that the passages may have, ascending places in the vocabulary; others are left out.
-
-        centre: the vector that is subtracted in each layer, the same for all passages of a model.
-        """
-        self.words, self.centre, self.vocabulary = words, centre, vocabulary
-        self._number = np.full(vocabulary, -1)
-        self._number[words] = np.arange(len(words))
-        self._places, self._passages = np.zeros(len(words)), np.zeros(len(words))
-        self._vectors = np.zeros((len(words), *centre.shape), dtype=centre.dtype)
-        self._pairs: list[tuple[np.ndarray, np.ndarray]] = []
-
-    def add(self, states: Sequence[Float[np.ndarray, "position width"]], words: Int[np.ndarray, " position"]) -> None:
-        """Add a passage; ``words`` are places in the vocabulary, −1 for what is left out."""
-        places = np.flatnonzero(words >= 0)
-        places = places[self._number[words[places]] >= 0]
-        vectors = np.stack([layer[places] for layer in states]).astype(self.centre.dtype) - self.centre[:, None]
-        present, which, times = np.unique(self._number[words[places]], return_inverse=True, return_counts=True)
-        self._places[present] += times
-        self._passages[present] += 1
-        products = vectors @ vectors.swapaxes(1, 2)
-        lengths = np.sqrt(np.diagonal(products, axis1=1, axis2=2))
-        # A vector of length zero has cosine 0 with all others.
-        scale = np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)
-        indicator = (which == np.arange(len(present))[:, None]).astype(self.centre.dtype)
-        self._vectors[present] += (indicator * scale[:, None] @ vectors).swapaxes(0, 1)
-        early, late = np.triu_indices(len(places), k=1)
-        different = np.flatnonzero(words[places[early]] != words[places[late]])
-        early, late = early[different], late[different]
-        cosines = products[:, early, late] * scale[:, early] * scale[:, late]
-        codes = pair_codes(words[places[early]], words[places[late]], self.vocabulary)
-        self._pairs.append((codes, np.ascontiguousarray(cosines.T, dtype=np.float64)))
-
-    def result(self) -> HiddenSums:
-        """The sums so far."""
-        there = self._places > 0
-        codes, values = (np.concatenate(part) for part in zip(*self._pairs, strict=True))
-        pairs, row, counts = np.unique(codes, return_inverse=True, return_counts=True)
-        order = np.argsort(row, kind="stable")
-        starts = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64)
-        return HiddenSums(
-            words=self.words[there].astype(np.int64),
-            places=self._places[there],
-            passages=self._passages[there],
-            vectors=self._vectors[there],
-            pairs=pairs,
-            pair_places=counts.astype(np.float64),
-            pair_sums=np.add.reduceat(values[order], starts, axis=0) if len(pairs) else values[:0],
-        )
+    words: places in the vocabulary, −1 for what is left out.
+    centre: the vector that is subtracted in each layer, the same for all passages of a model.
+    """
+    places = np.flatnonzero(words >= 0)
+    vectors = np.stack([layer[places] for layer in states]).astype(centre.dtype) - centre[:, None]
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    # A vector of length zero has cosine 0 with all others.
+    vectors = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
+    present, which, times = np.unique(words[places], return_inverse=True, return_counts=True)
+    # By layer: the sum over a word's places, whose products are the sums over two words' pairs of places.
+    sums = (which == np.arange(len(present))[:, None]).astype(centre.dtype) @ vectors
+    one, other = np.triu_indices(len(present), k=1)
+    return HiddenSums(
+        words=present.astype(np.int64),
+        places=times.astype(np.float64),
+        passages=np.ones(len(present)),
+        vectors=np.ascontiguousarray(sums.swapaxes(0, 1)),
+        pairs=pair_codes(present[one], present[other], vocabulary),
+        pair_places=(times[one] * times[other]).astype(np.float64),
+        pair_sums=(sums @ sums.swapaxes(1, 2))[:, one, other].T.astype(np.float64),
+    )

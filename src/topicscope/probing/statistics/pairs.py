@@ -5,12 +5,14 @@ for each pair that occurs (and for each bin of distance, if it has bins), so its
 pairs for any corpus. Table 2 compares the pairs that are most often in one passage with pairs of one topic.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy import sparse
 
 from topicscope.probing.statistics.labelling import Labelling, Pairs
 from topicscope.probing.statistics.resampling import SeedDraws, contrast
@@ -93,22 +95,14 @@ class PairTable:
     @classmethod
     def merged(cls, vocabulary: int, tables: Sequence["PairTable"]) -> "PairTable":
         """Sums over several tables of one vocabulary, in the order given."""
-        codes = np.concatenate([np.zeros(0, np.int64), *(each.codes for each in tables)])
-        numbers = [[getattr(each, name) for each in tables] for name in ("counts", "sums")]
-        return cls._summed(vocabulary, codes, *(np.concatenate([np.zeros(0), *each]) for each in numbers))
+        names = ("codes", "counts", "sums")
+        columns = [np.concatenate([getattr(each, name) for each in tables] or [np.zeros(0)]) for name in names]
+        return cls._summed(vocabulary, columns[0].astype(np.int64), *columns[1:])
 
     @classmethod
-    def _summed(
-        cls,
-        vocabulary: int,
-        codes: Int[np.ndarray, " row"],
-        counts: Float[np.ndarray, " row"],
-        sums: Float[np.ndarray, " row"],
-    ) -> "PairTable":
-        unique, place = np.unique(codes, return_inverse=True)
-        # ``np.bincount`` of an empty array returns integers.
-        summed = (np.bincount(place, each, len(unique)).astype(np.float64) for each in (counts, sums))
-        return cls(vocabulary, unique, *summed)
+    def _summed(cls, vocabulary: int, codes: Int[np.ndarray, " row"], *columns: np.ndarray) -> "PairTable":
+        codes, (counts, sums) = summed_by(codes, *columns)
+        return cls(vocabulary, codes, counts, sums)
 
     def over_bins(self) -> "PairTable":
         """Sums over all bins."""
@@ -136,6 +130,20 @@ class PairTable:
         for matrix, values in zip(matrices, (among.sums, among.counts), strict=True):
             matrix[first, second] = matrix[second, first] = values
         return matrices[0], matrices[1]
+
+
+def summed_by(
+    keys: Int[np.ndarray, " row"], *columns: Float[np.ndarray, "row *_"]
+) -> tuple[Int[np.ndarray, " key"], list[Float[np.ndarray, "key *_"]]]:
+    """The different keys, ascending, and the sums over the rows that have each, in the order of the rows."""
+    unique, place = np.unique(keys, return_inverse=True)
+    ones = sparse.csr_array((np.ones(len(place)), (place, np.arange(len(place)))), shape=(len(unique), len(place)))
+    flat = (each.reshape(len(each), math.prod(each.shape[1:])) for each in columns)
+    sums = [
+        (ones.astype(each.dtype) @ rows).reshape(len(unique), *each.shape[1:])
+        for each, rows in zip(columns, flat, strict=True)
+    ]
+    return unique, sums
 
 
 def pair_codes(
