@@ -54,8 +54,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         },
         "run/passages.json": {"source": "wiki", "problems": ["wiki: 1 broken line was left out."]},
         "probe/corpus.json": [CORPUS_ROW],
-        "probe/probe-settings.json": {
-            **{"text": {"corpus": "wiki"}, "topics": {}, "measures": {}, "dtype": "float32", "seed": 0}
+        "probe/probe-settings.json": {"corpus": "wiki", "dtype": "float32", "seed": 0},
+        "topics/topics.json": {
+            "fits": [{"seed": 0, "tokenizer": "t", "tokenizer_name": "bert", "split": True}],
+            "quality": {},
         },
     }
     for name, content in contents.items():
@@ -175,7 +177,7 @@ STRANGE = {
 TAKEN = {
     *(("claims/settings.json", strange) for strange in ("object", "many digits", "a large float", "a large int")),
     ("run/versions.json", "object"),
-    ("probe/probe-settings.json", "object"),
+    *(("probe/probe-settings.json", strange) for strange in ("object", "a large int")),
 }
 
 
@@ -320,7 +322,7 @@ def test_a_study_and_claims_with_a_spoilt_file_go_on_or_say_why_not(spoil: Spoil
     assert [len(study.read(records.ProbeRow)), len(study.read(records.WordMap))] == [2, 1]
     study.check(asked)
     spoil("probe/probe-settings.json", STRANGE[strange])
-    with pytest.raises(UnreadableError, match=r"probe-settings\.json "):
+    with pytest.raises(InputError, match=r"probe-settings\.json |holds a study of other settings"):
         study.check(asked)
     for file, kind in (("probe.json", records.ProbeRow), ("words.json", records.WordMap)):
         spoil(f"probe/{file}", STRANGE[strange])

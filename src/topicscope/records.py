@@ -393,21 +393,8 @@ class CorpusRow(Struct, frozen=True, kw_only=True):
     topic_quality: dict[str, Number] | None
 
 
-class TopicMap(Struct, frozen=True, kw_only=True):
-    """Words of some topics in two dimensions, and the share of the variance that these hold."""
-
-    words: list[str]
-    topics: list[str]
-    places: list[tuple[float, float]]
-    share: float
-
-    def __post_init__(self) -> None:
-        if not len(self.words) == len(self.topics) == len(self.places):
-            raise ValueError("the topic map does not have a topic and a place for each word")
-
-
 class WordMap(Struct, frozen=True, kw_only=True):
-    """A row of words.json: cosines of a few words in one model, and its topics' words in two dimensions."""
+    """A row of words.json: cosines of a few words in one model."""
 
     model: str
     words: list[str]
@@ -415,7 +402,6 @@ class WordMap(Struct, frozen=True, kw_only=True):
     """Words that the tokenizer splits."""
 
     cosine: list[list[float]]
-    topic_map: TopicMap | None = None
     label: str | None = None
 
     def __post_init__(self) -> None:

@@ -19,7 +19,7 @@ from topicscope.errors import InputError
 from topicscope.probing import study
 from topicscope.probing.folder import Measured, MeasuredGroup, ProbeFolder
 from topicscope.probing.models import HuggingFaceModel
-from topicscope.probing.settings import ProbeRecord
+from topicscope.probing.settings import Record
 from topicscope.probing.statistics.resampling import Comparable
 from topicscope.probing.study import fitted_on
 from topicscope.probing.topics import FittedTopics
@@ -30,8 +30,8 @@ from topicscope.text.tokens import Passages
 WITHOUT_FIGURES = pytest.mark.usefixtures("without_figures")
 
 
-def record(seed: int) -> ProbeRecord:
-    return ProbeRecord(text={}, topics={}, measures={}, dtype="float32", seed=seed)
+def record(seed: int) -> Record:
+    return {"seed": seed}
 
 
 def test_an_open_folder_is_closed_to_others_and_to_other_settings(tmp_path: Path) -> None:

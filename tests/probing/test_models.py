@@ -219,10 +219,9 @@ def test_weights_that_cannot_be_read_are_refused_in_one_sentence(tmp_path: Path)
     [
         (
             "no-such-organisation/no-such-model",
-            "",
-            "is not in the local cache and the hub cannot be reached: give minilm",
+            "step1000",
+            "is not at revision step1000 in the local cache, and the hub",
         ),
-        ("no-such-organisation/no-such-model", "step1000", r"\(revision step1000\) is not in the local cache"),
         ("a/b/c", "", "neither a folder nor a possible name on the hub"),
         ("random:", "", "has no name after the colon"),
         ("minilm", "step1000", "--revision step1000 is of no use for minilm"),
@@ -263,19 +262,13 @@ def test_a_file_and_a_folder_without_settings_are_refused(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ('{"model_type": "perceptron9000"}', 'unknown architecture "perceptron9000"'),
-        ('{"model_type": ["bert"]}', r"unknown architecture \"\['bert'\]\""),
+        ('{"model_type": "perceptron9000"}', r"\(model_type\) perceptron9000, which your version of transformers does"),
+        ('{"model_type": ["bert"]}', r"\(model_type\) \['bert'\], which"),
         (
             '{"model_type": "mine", "auto_map": {"AutoModel": "code.Mine"}}',
             "brings code of its own, which is never run",
         ),
-        ("[]", r"does not say its architecture: its config\.json must have a model_type"),
-        ('{"hidden_size": 16}', "does not say its architecture"),
-        (
-            '{"model_type": "bert", "num_hidden_layers": 1000000}',
-            "num_hidden_layers = 1000000 .* at most 10,000 layers",
-        ),
-        ('{"model_type": "bert", "num_hidden_layers": Infinity}', "num_hidden_layers = inf"),
+        ("[]", r"\(model_type\) None, which"),
         ("{", "cannot be read"),
         ("[" * 100_000, "cannot be read"),
     ],

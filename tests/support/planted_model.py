@@ -10,7 +10,7 @@ from torch import Tensor
 from support.planted import words_of_one_token
 from topicscope.probing.models import Outputs, Subject
 from topicscope.probing.passes import Plan, Text, attention_sums
-from topicscope.probing.rows import AttentionNumbers, AttentionSummary
+from topicscope.probing.rows import AttentionNumbers, attention_numbers
 from topicscope.probing.settings import MeasureSettings
 from topicscope.probing.statistics.attention import AttentionTotals
 from topicscope.probing.statistics.labelling import Labelling, over_one_vocabulary
@@ -106,4 +106,4 @@ def summary_of(
     """The numbers of each group of labellings, through the same steps as a study."""
     totals = totals_of(model, plan, passages, measures.replicates, shards)
     vectors = {"matrix": model.embedding_matrix()[plan.tokens], "layer": model.embedding_layer(plan.tokens)}
-    return AttentionSummary(totals, plan, measures).of(vectors, list(map(str, plan.tokens)))
+    return attention_numbers(totals, plan, measures, vectors, list(map(str, plan.tokens)))

@@ -6,7 +6,7 @@ import gzip
 import io
 import json
 import lzma
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -17,22 +17,18 @@ from gensim.corpora import wikicorpus
 from support.fuzzing import MEGABYTE, little_memory
 from topicscope.errors import InputError
 from topicscope.text import corpora, hub
-from topicscope.text.corpora import Corpus, Document, ReadingProblems, open_corpus
+from topicscope.text.corpora import Corpus, open_corpus
 
 ROWS = [
     {"title": "Frogs", "body": 'A frog, "green",\nin a pond; it sings.', "views": "12"},
     {"title": "Toads", "body": "A toad\tin a wood.", "views": "3"},
 ]
-EXPECTED = [(row["title"], row["body"]) for row in ROWS]
+EXPECTED = [row["body"] for row in ROWS]
 JSON_LINES = "\n".join(map(json.dumps, ROWS)).encode()
 
 
-def pairs(corpus: Corpus) -> list[tuple[str, str]]:
-    return [(document.title, document.text) for document in corpus.documents()]
-
-
 def texts(corpus: Corpus) -> list[str]:
-    return [document.text for document in corpus.documents()]
+    return list(corpus.documents())
 
 
 def write(path: Path, content: bytes) -> str:
@@ -82,15 +78,13 @@ def test_every_kind_of_file_has_the_same_documents(name: str, tmp_path: Path) ->
     path = write(tmp_path / name, FILES[name])
     corpus = open_corpus(path, field="body")
     seen: list[int] = []
-    assert [(document.title, document.text) for document in corpus.documents(seen.append)] == EXPECTED
+    assert list(corpus.documents(seen.append)) == EXPECTED
     assert sum(seen) == corpus.size
     assert corpus.problems.broken_lines == ("parquet" in name)
     # The control: another column is other text, or none.
     assert texts(open_corpus(path, field="views"))[:2] == ["12", "3"]
     with pytest.raises(InputError, match=r"title, body, views.*--field"):
         texts(open_corpus(path))
-    with pytest.raises(InputError, match="did you mean body"):
-        texts(open_corpus(path, field="bodys"))
 
 
 def test_plain_text_is_a_document_a_line_a_paragraph_or_a_file(tmp_path: Path) -> None:
@@ -109,28 +103,22 @@ def test_a_folder_has_a_document_a_file_and_json_lines_in_it_one_a_line(tmp_path
     write(tmp_path / "a" / "c.txt.bz2", bz2.compress(b"frog\npond"))
     write(tmp_path / "z.jsonl", b'{"body": "lizard", "title": "L"}\n{"body": "newt"}\n')
     write(tmp_path / ".hidden", b"nothing")
-    assert list(open_corpus(str(tmp_path), field="body").documents()) == [
-        Document(0, "c.txt.bz2", "frog\npond"),
-        Document(1, "b.txt", "toad\n\npond"),
-        Document(2, "L", "lizard"),
-        Document(3, "", "newt"),
-    ]
+    assert texts(open_corpus(str(tmp_path), field="body")) == ["frog\npond", "toad\n\npond", "lizard", "newt"]
 
 
-def test_files_of_a_folder_that_are_not_text_are_left_out_and_named(tmp_path: Path) -> None:
+def test_files_of_a_folder_without_text_are_left_out_and_named(tmp_path: Path) -> None:
     write(tmp_path / "logo.png", b"\x89PNG\r\n\x1a\n\0\0\0")
     with pytest.raises(InputError, match=r"logo\.png is not text"):
         texts(open_corpus(str(tmp_path)))
     write(tmp_path / "text.txt", b"frog")
-    corpus = open_corpus(str(tmp_path))
-    assert texts(corpus) == ["frog"]
-    assert corpus.problems.sentences() == ["1 file is not text in UTF-8 and left out: logo.png"]
     (tmp_path / "notes.txt").write_text("toad", encoding="utf-16")
+    write(tmp_path / "prices.csv", b"name,price\na,1\n")
     corpus = open_corpus(str(tmp_path))
     assert texts(corpus) == ["frog"]
-    assert corpus.problems.sentences() == ["2 files are not text in UTF-8 and left out: logo.png, notes.txt"]
+    left_out = "3 files have no text that can be read and were left out: logo.png, notes.txt, prices.csv"
+    assert corpus.problems.sentences() == [left_out]
     (tmp_path / "text.txt").unlink()
-    with pytest.raises(InputError, match=r"has no document \(2 files are not text in UTF-8"):
+    with pytest.raises(InputError, match=r"has no document \(3 files have no text"):
         texts(open_corpus(str(tmp_path)))
 
 
@@ -147,12 +135,11 @@ def test_bad_lines_are_left_out_counted_and_survived(tmp_path: Path) -> None:
     ]
     corpus = open_corpus(write(tmp_path / "a.jsonl", b"\n".join(lines)))
     for _ in range(2):
-        assert pairs(corpus) == [("A", "frog"), ("\ufffd", "a \ufffd b"), ("", "liz\ufffdard")]
+        assert texts(corpus) == ["frog", "a ? b", "liz\ufffdard"]
         # Counted anew each time.
         assert corpus.problems.sentences() == [
             "2 documents had bytes that are not UTF-8, shown as U+FFFD",
-            "3 broken lines were left out",
-            '1 lines were left out, because they lack the field "text"; the first of them has other',
+            "4 broken lines were left out",
         ]
     rows = open_corpus(write(tmp_path / "a.csv", b"id,text\n1,frog\n2\n\n3,\n4,toad\n"))
     assert texts(rows) == ["frog", "toad"]
@@ -162,7 +149,7 @@ def test_bad_lines_are_left_out_counted_and_survived(tmp_path: Path) -> None:
 def test_names_of_fields_are_few_and_can_be_printed(tmp_path: Path) -> None:
     names = [r"\ud800", *(f"field-{number}" for number in range(16))]
     content = "{" + ", ".join(f'"{name}": 0' for name in names) + "}\n"
-    with pytest.raises(InputError, match=r"has \ufffd, field-0, .*, field-6 and 9 more") as error:
+    with pytest.raises(InputError, match=r"has \?, field-0, .*, field-6 and 9 more") as error:
         texts(open_corpus(write(tmp_path / "texts.jsonl", content.encode())))
     str(error.value).encode()
 
@@ -175,7 +162,6 @@ REFUSED: list[tuple[bytes, str]] = [
     (b"%XDF\0\0\0", "is not text"),
     (b"%PDF-1.7\n", "pdftotext"),
     ("frog".encode("utf-16"), "iconv"),
-    (b"Rar!\x1a\x07", "unpack it and give the folder"),
     (b"PK\x03\x04\x14\0", "is a zip archive or an office document: unpack it"),
     (b"PAR1" + b"\0" * 40, "is damaged or incomplete"),
     (bz2.compress(b"frog " * 10)[:20], "is damaged or incomplete"),
@@ -215,7 +201,7 @@ def test_datasets_are_read_row_by_row(tmp_path: Path, monkeypatch: pytest.Monkey
     dataset = hub.load_dataset(str(tmp_path / "data"), "train")
     corpus = Corpus("data", (), dataset=dataset)
     seen: list[int] = []
-    assert [(one.title, one.text) for one in corpus.documents(seen.append)] == [("F", "frog"), ("", "lizard")]
+    assert list(corpus.documents(seen.append)) == ["frog", "lizard"]
     assert corpus.problems.broken_lines == 1
     assert sum(seen) == len("froglizard")
     with pytest.raises(InputError, match='has no column "body"; it has title, text'):
@@ -260,7 +246,7 @@ def test_a_parquet_file_is_read_a_few_rows_at_a_time_and_its_parts_and_values_ha
     path = write(tmp_path / "many.parquet", parquet([{"text": "a" * 4 * MEGABYTE}] * 150))
     assert Path(path).stat().st_size < MEGABYTE
     with little_memory() as grown:
-        assert sum(len(document.text) for document in open_corpus(path).documents()) == 600 * MEGABYTE
+        assert sum(map(len, open_corpus(path).documents())) == 600 * MEGABYTE
     assert grown() < 300 * MEGABYTE, f"{grown() / MEGABYTE:.0f} MB"
     with pytest.raises(InputError, match="has a row of more than 8,388,608 bytes"):
         texts(open_corpus(write(tmp_path / "one.parquet", parquet([{"text": "a" * 9 * MEGABYTE}]))))
@@ -273,20 +259,20 @@ def test_a_parquet_file_is_read_a_few_rows_at_a_time_and_its_parts_and_values_ha
 def test_the_sample_has_106_articles_and_progress_adds_up_to_its_bytes() -> None:
     corpus = open_corpus("wiki-sample")
     seen: list[int] = []
-    documents = list(corpus.documents(seen.append))
+    assert len(list(corpus.documents(seen.append))) == 106
     assert sum(seen) == corpus.size
-    assert [document.index for document in documents] == list(range(106))
-    assert corpus.problems == ReadingProblems()
 
 
 def test_the_samples_articles_are_those_of_gensims_reader() -> None:
     corpus = open_corpus("wiki-sample")
     with bz2.open(corpus.files[0]) as file:
         pages = wikicorpus.extract_pages(file, filter_namespaces=("0",))
-        titles = [title for title, markup, _ in islice(pages, 12) if not corpora.REDIRECT.match(markup)]
-    documents = list(islice(corpus.documents(), len(titles)))
-    assert [document.title for document in documents] == titles
-    assert "Anarchism is a political philosophy that advocates self-governed societies" in documents[0].text
+        markup = [markup for _, markup, _ in islice(pages, 12) if not corpora.REDIRECT.match(markup)]
+    documents = list(islice(corpus.documents(), len(markup)))
+    assert [text.split() for text in documents] == [
+        corpora.SIGNS.sub("", wikicorpus.filter_wiki(each)).split() for each in markup
+    ]
+    assert "Anarchism is a political philosophy that advocates self-governed societies" in documents[0]
 
 
 WORDS = "The '''frog''' is an [[amphibian|animal]] of ponds. " * 20
@@ -310,11 +296,9 @@ def test_redirects_stubs_and_pages_that_are_no_articles_are_skipped_and_markup_i
         page("Alien: a film", WORDS),
         page("Frog in a namespace", WORDS, 10),
     )
-    corpus = open_corpus(write(tmp_path / "dump.xml", content))
-    documents = list(corpus.documents())
-    assert [document.title for document in documents] == ["Frog", "Alien: a film"]
-    assert documents[0].text.split()[:9] == ["Head", "The", "frog", "is", "an", "animal", "of", "ponds.", "The"]
-    assert corpus.problems.sentences() == []
+    frog, alien = open_corpus(write(tmp_path / "dump.xml", content)).documents()
+    assert frog.split()[:9] == ["Head", "The", "frog", "is", "an", "animal", "of", "ponds.", "The"]
+    assert "Head" not in alien
 
 
 def test_dumps_that_are_old_or_break_off_are_refused(tmp_path: Path) -> None:
@@ -323,7 +307,7 @@ def test_dumps_that_are_old_or_break_off_are_refused(tmp_path: Path) -> None:
     whole = dump(page("Frog", WORDS), page("Toad", WORDS))
     assert len(texts(open_corpus(write(tmp_path / "dump.xml", whole)))) == 2
     for end in (b"", b"<<>"):
-        read: Iterator[Document] = open_corpus(write(tmp_path / "broken.xml", whole[:-30] + end)).documents()
-        assert next(read).title == "Frog"
+        read = open_corpus(write(tmp_path / "broken.xml", whole[:-30] + end)).documents()
+        assert "frog" in next(read)
         with pytest.raises(InputError, match="damaged or incomplete"):
             list(read)

@@ -18,14 +18,12 @@ from topicscope.commands.terminal import console, log_to_terminal, print_json, p
 from topicscope.errors import InputError, listed, nearest, path_of
 from topicscope.precision import device_named, usable_precision
 from topicscope.probing.folder import ProbeFolder
-from topicscope.probing.settings import Machine, ProbeSettings, check_names
+from topicscope.probing.settings import Machine, ProbeSettings, name_of
 from topicscope.records import (
     Comparison,
     CorpusRow,
-    HiddenLayer,
     PairedRow,
     ProbeRow,
-    TopicRow,
     TopicWord,
     WordMap,
     flat_row,
@@ -34,7 +32,6 @@ from topicscope.records import (
 )
 from topicscope.reporting.answer import (
     MEASURES,
-    answering,
     answers,
     labels_of,
     latex,
@@ -153,16 +150,6 @@ class Probed:
         """The findings, one paragraph per model, then the rule behind each yes, no or unclear."""
         return "\n".join(answers(self.rows))
 
-    @property
-    def by_layer(self) -> dict[str, list[HiddenLayer]]:
-        """Each model's hidden states layer by layer, at the largest threshold."""
-        return {model_label(row): row.hidden_by_layer or [] for row in answering(self.rows)}
-
-    @property
-    def by_topic(self) -> dict[str, list[TopicRow]]:
-        """Each model's topics one by one, at the largest threshold."""
-        return {model_label(row): row.by_topic or [] for row in answering(self.rows)}
-
     def compare(self, other: "Probed | str", model: str | None = None) -> list[PairedRow]:
         """Paired differences between a model of this probe (by default the first) and another.
 
@@ -244,7 +231,7 @@ def _probe(models: Sequence[Any], options: Options, report: Report | None) -> Pr
     _check(models, options)
     shown, settings, folder = options.shown, options.study, ProbeFolder(options.out)
     if report:
-        report(0, 1, f"loading {', '.join(map(_name, models))}, then reading {settings.text.corpus}")
+        report(0, 1, f"loading {', '.join(map(name_of, models))}, then reading {settings.text.corpus}")
     from topicscope.probing.study import Ground, measure_models
     from topicscope.reporting.page import write_report
 
@@ -266,14 +253,15 @@ def _probe(models: Sequence[Any], options: Options, report: Report | None) -> Pr
         return result
 
 
-def _name(model: Any) -> str:
-    return str(getattr(model, "name", type(model).__name__)) if _is_subject(model) else str(model)
-
-
 def _check(models: Sequence[Any], options: Options) -> None:
     """What is wrong with names and paths is refused before torch is loaded."""
-    names, shown = [_name(model) for model in models], options.shown
-    check_names(names, shown.revision)
+    names, shown = list(map(name_of, models)), options.shown
+    if not names:
+        raise InputError("No model is given: give minilm, a folder or a name on the Hugging Face hub.")
+    if shown.revision and len(names) != 1:
+        raise InputError(f"--revision goes with one model, and {len(names)} are given: probe them one by one.")
+    if len(set(names)) < len(names) or len(set(shown.revision)) < len(shown.revision):
+        raise InputError("A model or revision is given twice: name each once.")
     if shown.label and len(shown.label) != len(names) * max(len(shown.revision), 1):
         raise InputError(
             f"--label names {len(shown.label)} models, and there are others: give a label for each, in order."

@@ -10,7 +10,7 @@ import msgspec
 
 from topicscope.errors import InputError
 from topicscope.probing.packing import packed, unpacked
-from topicscope.probing.settings import ProbeRecord
+from topicscope.probing.settings import Record
 from topicscope.probing.statistics.resampling import Comparable, compared
 from topicscope.records import (
     COMPARISONS,
@@ -24,15 +24,13 @@ from topicscope.records import (
     ProbeRow,
     TopicWord,
     WordMap,
+    flat_row,
 )
-from topicscope.settings.toml import flat
 from topicscope.store import as_before_if_refused, table_text, write_atomically
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-SETTINGS = File[ProbeRecord](
-    "probe-settings.json", ProbeRecord, "give another --out, or remove the folder if its study may be lost"
-)
+SETTINGS = File[Record]("probe-settings.json", Record, "give another --out, or remove the folder if it may be lost")
 # The file of each kind of row, and what rows that replace each other have in common.
 FILES: dict[type, tuple[File[Any], tuple[str, ...]]] = {
     ProbeRow: (PROBE, ("model", "revision")),
@@ -94,7 +92,7 @@ class ProbeFolder:
         self.path, self.work = path, path / "work"
 
     @contextlib.contextmanager
-    def opened(self, settings: ProbeRecord, locked: contextlib.AbstractContextManager[None]) -> Iterator[None]:
+    def opened(self, settings: Record, locked: contextlib.AbstractContextManager[None]) -> Iterator[None]:
         """Make the folder, or resume in it, with other processes kept out (``locked``); refuse one of other settings.
 
         What is refused before anything was measured leaves the folder as it was.
@@ -111,7 +109,7 @@ class ProbeFolder:
     def _measured(self) -> bool:
         return (self.path / "probe.json").exists() or any((self.work / "measured").glob("*"))
 
-    def check(self, settings: ProbeRecord) -> None:
+    def check(self, settings: Record) -> None:
         """Refuse a folder in which other settings than these were measured.
 
         A study that was stopped before anything was measured leaves the folder to another: passages and topics in it
@@ -119,10 +117,10 @@ class ProbeFolder:
         """
         if not (self.path / SETTINGS.name).exists() or not self._measured():
             return
-        there, here = SETTINGS.read(self.path).options(), settings.options()
+        there = SETTINGS.read(self.path)
         changed = [
             f"--{name.replace('_', '-')} {_given(there.get(name))} there, {_given(value)} here"
-            for name, value in here.items()
+            for name, value in settings.items()
             if there.get(name) != value
         ]
         if changed:
@@ -204,7 +202,7 @@ def _columns(row: ProbeRow) -> dict[str, Any]:
     values = {name: value for name, value in msgspec.to_builtins(row).items() if name not in ONLY_JSON}
     if values["over_largest_threshold"] is None:
         del values["over_largest_threshold"]
-    return flat(values)
+    return flat_row(values)
 
 
 def head_rows(row: ProbeRow) -> list[dict[str, Any]]:

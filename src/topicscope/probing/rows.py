@@ -5,15 +5,14 @@ are added up; then come its contrasts, those of its heads, and the matched compa
 of one threshold and assignment, a group of labellings, and make a row for each embedding.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from msgspec import Struct, structs
 from safetensors.numpy import load_file
 
@@ -68,8 +67,6 @@ from topicscope.records import (
     TopPairs,
 )
 
-S = TypeVar("S")
-T = TypeVar("T")
 Vectors = Mapping[str, np.ndarray]
 KINDS: tuple[Kind, ...] = ("cosine", "dot")
 # Pairs that co-occur most in the paper's Table 2, by threshold: as many as one of its topics has.
@@ -99,23 +96,58 @@ VARIANTS = tuple(Variant(embedding, centred) for embedding in ("matrix", "layer"
 MEASURED: tuple[tuple[Variant, Kind], ...] = tuple((variant, kind) for variant in VARIANTS for kind in KINDS)
 
 
+class Group:
+    """The labellings of one threshold and assignment, one per LDA seed, the tested one first.
+
+    All groups have the same draws of LDA seeds, topics and words, so thresholds, variants and layers differ only in
+    what is measured.
+    """
+
+    def __init__(self, plan: Plan, places: Sequence[int], measures: MeasureSettings) -> None:
+        self.plan, self.places, self.measures = plan, places, measures
+        self.labellings = [plan.labellings[place] for place in places]
+        self.first, self.tested, self.stratum = places[0], self.labellings[0], plan.strata(places[0])
+        draw = generator(plan.seed, Purpose.MEASURE, 0)
+        self.seeds = SeedDraws.draw(len(places), measures.replicates, generator=draw)
+        draw = generator(plan.seed, Purpose.BOOTSTRAP, 0, 0)
+        self.draws = TopicDraws.draw(self.tested, measures.replicates, generator=draw)
+        # Only these are measured one by one: of the largest threshold, those with two words or more.
+        detailed = measures.details and self.first in plan.widest
+        self.topics = np.flatnonzero(self.tested.membership.sum(axis=0) > 1).tolist() if detailed else []
+
+    def average(self, values: Sequence[Float[np.ndarray, " replicate"]]) -> Float[np.ndarray, " replicate"]:
+        """The average over LDA seeds."""
+        return self.seeds.average(np.stack(values))
+
+    def permuting(self, *counter: int) -> np.random.Generator:
+        """What permutations of the tested labelling's words are drawn from."""
+        return generator(self.plan.seed, Purpose.PERMUTATION, self.first, *counter)
+
+    def by_topic(
+        self,
+        values: Sequence[Float[np.ndarray, "kept kept"]],
+        kept: Bool[np.ndarray, " word"],
+        counts: Float[np.ndarray, "kept kept"] | None = None,
+    ) -> list[list[TopicComparison]]:
+        """Comparisons of single topics, of matrices over these words."""
+        contrasts = topic_contrasts(
+            values,
+            Labelling(self.tested.membership[kept]),
+            self.draws.words[:, kept],
+            self.stratum[kept],
+            self.plan.permutations,
+            counts=counts,
+            generator=self.permuting(3),
+        )
+        return [[row[topic] for topic in self.topics] for row in contrasts]
+
+
 class Embeddings(Struct, frozen=True):
     """Rows with the numbers of embeddings alone, one per variant, and those by which models are compared."""
 
     rows: list[ProbeRow]
     compared: dict[str, Comparable]
     """By measure."""
-
-
-def seed_draws(plan: Plan, places: Sequence[int], replicates: int) -> SeedDraws:
-    """The same draws of LDA seeds for every number, at every threshold."""
-    return SeedDraws.draw(len(places), replicates, generator=generator(plan.seed, Purpose.MEASURE, 0))
-
-
-def word_draws(plan: Plan, place: int, replicates: int) -> TopicDraws:
-    """The same draws for all seeds, variants, layers and thresholds, which then differ only in what is measured."""
-    draw = generator(plan.seed, Purpose.BOOTSTRAP, 0, 0)
-    return TopicDraws.draw(plan.labellings[place], replicates, generator=draw)
 
 
 @dataclass(frozen=True)
@@ -136,14 +168,13 @@ class EmbeddingTask:
 
     def measure(self) -> bytes:
         """:class:`Embeddings`, as a file."""
-        plan, vectors, first = read_plan(self.plan), load_file(self.vectors), self.labellings[0]
-        labellings = [plan.labellings[place] for place in self.labellings]
-        draws = word_draws(plan, first, self.measures.replicates)
+        plan, vectors = read_plan(self.plan), load_file(self.vectors)
+        group = Group(plan, self.labellings, self.measures)
         of_seeds, tests, balances = list[PairAverages](), list[Tested](), list[Matched]()
         matched: dict[Variant, list[Matched]] = {variant: [] for variant in VARIANTS}
-        for place, labelling in zip(self.labellings, labellings, strict=True):
+        for place, labelling in zip(group.places, group.labellings, strict=True):
             kept, above = labelling.among_kept, np.triu_indices(labelling.words, k=1)
-            numbers = Similarities(kept, draws.weights(labelling))
+            numbers = Similarities(kept, group.draws.weights(labelling))
             words = PairsInCells.of_words(labelling, plan.pair_strata(place))
             # As many matrices at once as memory allows: permutations look up all of them together.
             at_once = max(1, PRODUCTS // labelling.words**2)
@@ -154,62 +185,54 @@ class EmbeddingTask:
                     numbers.add(matrix)
                     if kind == "cosine":
                         matched[variant].append(words.averages(matrix[above]))
-                if place == first:
-                    stratum, draw = plan.strata(place)[labelling.kept], generator(plan.seed, Purpose.PERMUTATION, place)
-                    tests += similarity_tests(matrices, kept, stratum, self.measures.permutations, generator=draw)
+                if labelling is group.tested:
+                    stratum, permutations = group.stratum[labelling.kept], self.measures.permutations
+                    tests += similarity_tests(matrices, kept, stratum, permutations, generator=group.permuting())
             of_seeds.append(numbers.averages())
-            together = plan.co_occurrence.matrices(labelling)[1] / 2
-            balances.append(words.averages(together[above]))
-        seeds = seed_draws(plan, self.labellings, self.measures.replicates)
-        averages = [
-            [seeds.average(np.stack([side[at] for side in sides])) for sides in zip(*of_seeds, strict=True)]
-            for at in range(len(MEASURED))
-        ]
-        by_topic: Sequence[list[TopicRow] | None] = [None] * len(VARIANTS)
-        if self.measures.details and first in plan.widest:
-            cosines = [_vectors(vectors, labellings[0], variant) for variant in VARIANTS]
-            contrasts = contrasts_by_topic([each @ each.T for each in cosines], plan, first, draws)
-            by_topic = [self._topic_rows(labellings[0], each) for each in contrasts]
+            balances.append(words.averages(plan.co_occurrence.matrices(labelling)[1][above] / 2))
         comparisons, compared = {}, {}
-        for (variant, kind), test, (same, different, auc) in zip(MEASURED, tests, averages, strict=True):
+        for at, ((variant, kind), test) in enumerate(zip(MEASURED, tests, strict=True)):
+            same, different, auc = (
+                group.average([side[at] for side in sides]) for sides in zip(*of_seeds, strict=True)
+            )
             comparisons[variant, kind] = contrast(same, different, auc=auc, p=test.p)
             compared[f"{kind} {variant.name}"] = Comparable(same, different, auc, test.values)
+        by_topic: list[list[TopicRow] | None] = [None] * len(VARIANTS)
+        if group.topics:
+            cosines = (_vectors(vectors, group.tested, variant) for variant in VARIANTS)
+            contrasts = group.by_topic([each @ each.T for each in cosines], group.tested.kept)
+            by_topic = [self._topic_rows(group, each) for each in contrasts]
         rows = [
             ProbeRow(
                 model="",
                 revision="",
-                fraction=labellings[0].fraction,
-                assignment=labellings[0].assignment,
+                fraction=group.tested.fraction,
+                assignment=group.tested.assignment,
                 embedding=variant.embedding,
                 centred=variant.centred,
-                words=labellings[0].words,
-                topics=labellings[0].topics,
+                words=group.tested.words,
+                topics=group.tested.topics,
                 cosine=comparisons[variant, "cosine"],
                 dot=comparisons[variant, "dot"],
                 by_topic=topics,
-                matched=MatchedPairs(cosine=matched_similarity(matched[variant], balances, labellings)),
-                lda_seeds=len(labellings),
+                matched=MatchedPairs(cosine=matched_similarity(matched[variant], balances, group.labellings)),
+                lda_seeds=len(group.places),
             )
             for variant, topics in zip(VARIANTS, by_topic, strict=True)
         ]
         return packed(Embeddings(rows, compared))
 
-    def _topic_rows(self, labelling: Labelling, contrasts: Sequence[TopicComparison]) -> list[TopicRow]:
-        """A row for each topic with two words or more."""
+    def _topic_rows(self, group: Group, contrasts: Sequence[TopicComparison]) -> list[TopicRow]:
+        names, kept = group.tested.topic_names, group.tested.membership.sum(axis=0).tolist()
         return [
             TopicRow(
-                topic=labelling.topic_names[topic] if labelling.topic_names else topic,
+                topic=names[topic] if names else topic,
                 words=list(self.topic_words[topic]),
-                kept=int(labelling.membership[:, topic].sum()),
-                cosine=contrasts[topic],
+                kept=kept[topic],
+                cosine=cosine,
             )
-            for topic in _of_two_words(labelling)
+            for topic, cosine in zip(group.topics, contrasts, strict=True)
         ]
-
-
-def _of_two_words(labelling: Labelling) -> list[int]:
-    """The topics with two words or more."""
-    return np.flatnonzero(labelling.membership.sum(axis=0) > 1).tolist()
 
 
 def _vectors(
@@ -222,28 +245,6 @@ def _vectors(
     chosen = vectors[variant.embedding].astype(np.float64)
     kept = chosen[labelling.kept]
     return prepared((chosen if every else kept) - (kept.mean(axis=0) if variant.centred else 0.0), kind)
-
-
-def contrasts_by_topic(
-    values: Sequence[Float[np.ndarray, "kept kept"]],
-    plan: Plan,
-    place: int,
-    draws: TopicDraws,
-    *,
-    kept: Bool[np.ndarray, " word"] | None = None,
-    counts: Float[np.ndarray, "kept kept"] | None = None,
-) -> list[list[TopicComparison]]:
-    """Comparisons of single topics, of matrices over the words that a labelling keeps, or over those given."""
-    kept = plan.labellings[place].kept if kept is None else kept
-    return topic_contrasts(
-        values,
-        Labelling(plan.labellings[place].membership[kept]),
-        draws.words[:, kept],
-        plan.strata(place)[kept],
-        plan.permutations,
-        counts=counts,
-        generator=generator(plan.seed, Purpose.PERMUTATION, place, 3),
-    )
 
 
 class ModelRows(Struct, frozen=True):
@@ -273,24 +274,24 @@ class SummaryTask:
         plan, embeddings = read_plan(self.plan), [unpacked(path, Embeddings) for path in self.embeddings]
         shards = (unpacked(path, ShardSums) for path in self.shards)
         totals = AttentionTotals(shards, self.measures.replicates, plan.seed)
-        attention = AttentionSummary(totals, plan, self.measures).of(load_file(self.vectors), self.words)
+        attention = attention_numbers(totals, plan, self.measures, load_file(self.vectors), self.words)
         compared = [one.compared | other.compared for one, other in zip(attention, embeddings, strict=True)]
         sink = (totals.sunk / totals.queries).tolist() if totals.queries else None
         rows = [
             structs.replace(
                 row,
-                attention=group.attention,
-                attention_by_layer=group.by_layer,
-                attention_by_layer_head=group.by_layer_head,
-                hidden_by_layer=group.hidden,
-                by_topic=row.by_topic and group.with_attention(row.by_topic, _of_two_words(plan.tested[place])),
+                attention=numbers.attention,
+                attention_by_layer=numbers.by_layer,
+                attention_by_layer_head=numbers.by_layer_head,
+                hidden_by_layer=numbers.hidden,
+                by_topic=row.by_topic and numbers.with_attention(row.by_topic),
                 over_largest_threshold=over_largest_threshold(compared, plan.tested, place, variant),
                 top_co_occurring=top,
-                matched=row.matched and structs.replace(row.matched, attention=group.matched),
+                matched=row.matched and structs.replace(row.matched, attention=numbers.matched),
                 sink=sink,
             )
-            for place, (group, own) in enumerate(zip(attention, embeddings, strict=True))
-            for variant, row, top in zip(VARIANTS, own.rows, group.top_pairs, strict=True)
+            for place, (numbers, own) in enumerate(zip(attention, embeddings, strict=True))
+            for variant, row, top in zip(VARIANTS, own.rows, numbers.top_pairs, strict=True)
         ]
         groups = [
             MeasuredGroup(labelling.fraction, labelling.assignment, numbers)
@@ -299,207 +300,168 @@ class SummaryTask:
         return packed(ModelRows(rows, groups))
 
 
-class AttentionNumbers(Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class AttentionNumbers:
     """Attention, hidden states and Table 2 under one group of labellings."""
 
     attention: AttentionComparison
     by_layer: list[LayerAttention]
     by_layer_head: list[list[HeadComparison]]
     matched: MatchedComparison
-    by_topic: list[TopicComparison] | None = None
-    hidden: list[HiddenLayer] | None = None
-    hidden_by_topic: list[TopicComparison] | None = None
-    hidden_layer: int | None = None
-    """The layer of ``hidden_by_topic``: the one that distinguishes topics best."""
-
-    top_pairs: list[TopPairs] = []
+    by_topic: list[TopicComparison]
+    hidden: list[HiddenLayer] | None
+    hidden_by_topic: list[TopicComparison]
+    top_pairs: list[TopPairs]
     """For each variant."""
 
-    compared: dict[str, Comparable] = {}
+    compared: dict[str, Comparable]
 
-    def with_attention(self, rows: Sequence[TopicRow], topics: Sequence[int]) -> list[TopicRow]:
-        """Rows of these topics, with attention and hidden states too."""
-        assert self.by_topic is not None, "single topics have attention where they have similarity"
-        hidden: Sequence[TopicComparison | None] = self.hidden_by_topic or [None] * len(self.by_topic)
+    @property
+    def hidden_layer(self) -> int | None:
+        """The layer of ``hidden_by_topic``: the one that distinguishes topics best."""
+        return best_layer(self.hidden) if self.hidden_by_topic and self.hidden else None
+
+    def with_attention(self, rows: Sequence[TopicRow]) -> list[TopicRow]:
+        """Rows of single topics, with attention and hidden states too."""
+        hidden: Sequence[TopicComparison | None] = self.hidden_by_topic or [None] * len(rows)
         return [
-            structs.replace(row, attention=self.by_topic[at], hidden=hidden[at], hidden_layer=self.hidden_layer)
-            for row, at in zip(rows, topics, strict=True)
+            structs.replace(row, attention=attention, hidden=states, hidden_layer=self.hidden_layer)
+            for row, attention, states in zip(rows, self.by_topic, hidden, strict=True)
         ]
 
 
-class AttentionSummary:
-    """Everything about attention, hidden states and co-occurrence of one model, from the sums of all its shards."""
+def attention_numbers(
+    totals: AttentionTotals, plan: Plan, measures: MeasureSettings, vectors: Vectors, words: Sequence[str]
+) -> list[AttentionNumbers]:
+    """Everything about attention, hidden states and co-occurrence of one model, for each group of labellings.
 
-    def __init__(self, totals: AttentionTotals, plan: Plan, settings: MeasureSettings) -> None:
-        self.totals, self.plan, self.settings = totals, plan, settings
-
-    def of(self, vectors: Vectors, words: Sequence[str]) -> list[AttentionNumbers]:
-        """The numbers of each group of labellings.
-
-        vectors: ``matrix`` and ``layer``, a row for each word of the plan's vocabulary. words: their names.
-        """
-        groups = _in_threads(lambda places: self._group(places, vectors, words), self.plan.groups)
-        return self._with_states(groups, self.totals.hidden) if self.totals.hidden else groups
-
-    def _group(self, places: tuple[int, ...], vectors: Vectors, words: Sequence[str]) -> AttentionNumbers:
-        totals, plan, first = self.totals, self.plan, places[0]
-        labelling = plan.labellings[first]
-        ratios, matched_ratios = permuted_log_ratios(
-            totals.pairs_by_distance,
-            labelling,
-            plan.strata(first),
-            plan.attention_strata.under(first),
-            self.settings.permutations,
-            generator=generator(plan.seed, Purpose.PERMUTATION, first),
-        )
-        seeds = seed_draws(plan, places, self.settings.replicates)
-        averages = np.stack([totals.averages(place) for place in places])
-        # Over heads, then over layers too: by LDA seed, replicate, kind (and layer).
-        by_layer = averages.mean(axis=4)
-        kinds = (SAME_TOPIC, DIFFERENT_TOPIC)
-        tests = totals.head_tests(first, totals.permuted[plan.groups.index(places)])
-        near = totals.matched_heads(first)
-        same, different = (seeds.average(averages.mean(axis=(3, 4))[:, :, kind]) for kind in kinds)
-        auc = seeds.average(np.stack([totals.auc(place) for place in places]))
-        pairs = totals.of("counts", first)[0].sum(axis=1).tolist()
-        by_topic = None
-        if self.settings.details and first in plan.widest:
-            sums, counted = totals.pairs.matrices(labelling)
-            draws = word_draws(plan, first, self.settings.replicates)
-            [by_topic] = contrasts_by_topic([sums], plan, first, draws, counts=counted)
-        examples = totals.examples.reshape(-1, *tests.single.shape, 3)
-
-        def head(layer: int, place: int) -> HeadComparison:
-            distant = contrast(near.same[:, layer, place], near.different[:, layer, place])
-            one, other = (seeds.average(averages[:, :, kind, layer, place]) for kind in kinds)
-            shown = examples[:SHOWN_PAIRS, layer, place]
-            return extended(
-                contrast(one, other, p=float(tests.together[layer, place])),
-                HeadComparison,
-                layer=layer + 1,
-                head=place + 1,
-                p_single=finite(tests.single[layer, place]),
-                q=finite(tests.rates[layer, place]),
-                matched=Ratio(ratio=distant.ratio, low=distant.low, high=distant.high),
-                examples=[f"{words[int(one)]} {words[int(two)]}" for value, one, two in shown if np.isfinite(value)],
-            )
-
-        layers, heads = tests.single.shape
-        return AttentionNumbers(
-            attention=extended(
-                contrast(same, different, auc=auc, p=permutation_p(ratios, size=1.0)),
-                AttentionComparison,
-                pairs=Sides(same=pairs[SAME_TOPIC], different=pairs[DIFFERENT_TOPIC]),
-            ),
-            by_layer=[
-                extended(
-                    contrast(*(seeds.average(by_layer[:, :, kind, layer]) for kind in kinds)),
-                    LayerAttention,
-                    layer=layer + 1,
-                )
-                for layer in range(layers)
-            ],
-            by_layer_head=[[head(layer, place) for place in range(heads)] for layer in range(layers)],
-            matched=self._matched(places, seeds, permutation_p(matched_ratios, size=1.0)),
-            by_topic=by_topic,
-            top_pairs=self._top_pairs(places, vectors),
-            compared={"attention": Comparable(same, different, auc, ratios)},
-        )
-
-    def _matched(self, places: tuple[int, ...], seeds: SeedDraws, p: float) -> MatchedComparison:
-        plan, labellings = self.plan, [self.plan.labellings[place] for place in places]
-        averages = [self.totals.matched(place) for place in places]
-        without, balances = [], []
-        for place, labelling in zip(places, labellings, strict=True):
-            table = self.totals.pairs_by_distance.among(labelling.kept)
-            pairs = PairsInCells.of_positions(table, labelling, plan.attention_strata.under(place))
-            without.append(pairs.averages(table.sums))
-            together = plan.co_occurrence.values("counts", table.first, table.second)
-            balances.append(pairs.averages(table.counts * together / 2))
-        same, different = (
-            seeds.average(np.stack([getattr(each, side) for each in averages])) for side in ("same", "different")
-        )
-        return matched_attention(same, different, p, without, balances, labellings)
-
-    def _top_pairs(self, places: tuple[int, ...], vectors: Vectors) -> list[TopPairs]:
-        """A row of Table 2 for each variant."""
-        labellings = [self.plan.labellings[place] for place in places]
-        return compare_top_pairs(
-            self.totals.pairs,
-            labellings,
-            [[_vectors(vectors, each, variant, every=True) for each in labellings] for variant in VARIANTS],
-            number=top_pair_number(labellings[0]),
-            replicates=self.settings.replicates,
-            generator=generator(self.plan.seed, Purpose.BOOTSTRAP, 2, places[0]),
-        )
-
-    def _with_states(self, groups: Sequence[AttentionNumbers], sums: HiddenSums) -> list[AttentionNumbers]:
-        """The same with hidden states: each layer under each group's tested labelling."""
-        plan = self.plan
-        # Two words that are each in two passages or more always have a pair of places in different passages.
-        common = np.zeros(len(plan.tokens), dtype=bool)
-        common[sums.words[sums.passages >= 2]] = True
-        words = np.flatnonzero(common)
-        measures = [_States(plan, first, common, self.settings.replicates) for first, *_ in plan.groups]
-        for layer in range(sums.layers):
-            matrix = sums.similarities(layer, words, len(plan.tokens))
-            _in_threads(partial(_States.add, matrix=matrix, common=words), measures)
-
-        def add_states(at: int) -> AttentionNumbers:
-            measure, group = measures[at], groups[at]
-            hidden, compared = measure.by_layer()
-            group = structs.replace(group, hidden=hidden, compared=group.compared | compared)
-            if measure.place not in plan.widest:
-                return group
-            best = int(np.argmax([each.centred_cosine.auc or 0.0 for each in hidden]))
-            matrix = sums.similarities(best, np.flatnonzero(measure.kept), len(plan.tokens))
-            [by_topic] = contrasts_by_topic([matrix], plan, measure.place, measure.draws, kept=measure.kept)
-            return structs.replace(group, hidden_by_topic=by_topic, hidden_layer=best)
-
-        return _in_threads(add_states, range(len(groups)))
-
-
-def _in_threads(function: Callable[[S], T], items: Sequence[S]) -> list[T]:
-    """A function of each item: each group of labellings draws from its own generator, so threads change no number.
-
-    NumPy releases Python's lock in look-ups.
+    vectors: ``matrix`` and ``layer``, a row for each word of the plan's vocabulary. words: their names.
     """
+
+    def of_group(places: tuple[int, ...]) -> AttentionNumbers:
+        return _of_group(totals, Group(plan, places, measures), vectors, words)
+
+    # Each group draws from its own generator, so threads change no number. NumPy releases Python's lock in look-ups.
     with ThreadPoolExecutor(THREADS) as pool:
-        return list(pool.map(function, items))
+        return list(pool.map(of_group, plan.groups))
 
 
-class _States:
-    """Hidden states under one labelling, layer by layer."""
+def _of_group(totals: AttentionTotals, group: Group, vectors: Vectors, words: Sequence[str]) -> AttentionNumbers:
+    plan, first = group.plan, group.first
+    ratios, matched_ratios = permuted_log_ratios(
+        totals.pairs_by_distance,
+        group.tested,
+        group.stratum,
+        plan.attention_strata.under(first),
+        group.measures.permutations,
+        generator=group.permuting(),
+    )
+    # By LDA seed, replicate, kind, layer and head.
+    averages = np.stack([totals.averages(place) for place in group.places])
+    tests = totals.head_tests(first, totals.permuted[plan.groups.index(tuple(group.places))])
+    near, examples = totals.matched_heads(first), totals.examples.reshape(-1, *tests.single.shape, 3)
+    same, different = _sides(group, averages.mean(axis=(3, 4)))
+    auc = group.average([totals.auc(place) for place in group.places])
+    pairs = totals.of("counts", first)[0].sum(axis=1).tolist()
+    by_topic = list[TopicComparison]()
+    if group.topics:
+        sums, counts = totals.pairs.matrices(group.tested)
+        [by_topic] = group.by_topic([sums], group.tested.kept, counts)
+    hidden, compared, hidden_by_topic = _hidden(totals.hidden, group) if totals.hidden else (None, {}, [])
 
-    def __init__(self, plan: Plan, place: int, common: Bool[np.ndarray, " word"], replicates: int) -> None:
-        """``common``: the plan's words that have similarities."""
-        self.plan, self.place, self.draws = plan, place, word_draws(plan, place, replicates)
-        self.kept = plan.labellings[place].kept & common
-        own = Labelling(plan.labellings[place].membership & common[:, None])
-        self._numbers = Similarities(own.among_kept, TopicDraws(own, self.draws.topics, self.draws.words).weights(own))
-        self._tests: list[Tested] = []
+    def head(layer: int, place: int) -> HeadComparison:
+        distant = contrast(near.same[:, layer, place], near.different[:, layer, place])
+        shown = examples[:SHOWN_PAIRS, layer, place]
+        return extended(
+            contrast(*_sides(group, averages[..., layer, place]), p=float(tests.together[layer, place])),
+            HeadComparison,
+            layer=layer + 1,
+            head=place + 1,
+            p_single=finite(tests.single[layer, place]),
+            q=finite(tests.rates[layer, place]),
+            matched=Ratio(ratio=distant.ratio, low=distant.low, high=distant.high),
+            examples=[f"{words[int(one)]} {words[int(two)]}" for value, one, two in shown if np.isfinite(value)],
+        )
 
-    def add(self, matrix: Float[np.ndarray, "common common"], common: Int[np.ndarray, " common"]) -> None:
-        """Measure a layer's similarities, which are of the words ``common``."""
-        rows, plan = np.searchsorted(common, np.flatnonzero(self.kept)), self.plan
-        own = matrix[np.ix_(rows, rows)]
-        self._numbers.add(own)
+    layers, heads = tests.single.shape
+    return AttentionNumbers(
+        attention=extended(
+            contrast(same, different, auc=auc, p=permutation_p(ratios, size=1.0)),
+            AttentionComparison,
+            pairs=Sides(same=pairs[SAME_TOPIC], different=pairs[DIFFERENT_TOPIC]),
+        ),
+        by_layer=[
+            extended(contrast(*_sides(group, values)), LayerAttention, layer=layer)
+            for layer, values in enumerate(np.moveaxis(averages.mean(axis=4), 3, 0), start=1)
+        ],
+        by_layer_head=[[head(layer, place) for place in range(heads)] for layer in range(layers)],
+        matched=_matched(totals, group, permutation_p(matched_ratios, size=1.0)),
+        by_topic=by_topic,
+        hidden=hidden,
+        hidden_by_topic=hidden_by_topic,
+        top_pairs=compare_top_pairs(
+            totals.pairs,
+            group.labellings,
+            [[_vectors(vectors, each, variant, every=True) for each in group.labellings] for variant in VARIANTS],
+            number=top_pair_number(group.tested),
+            replicates=group.measures.replicates,
+            generator=generator(plan.seed, Purpose.BOOTSTRAP, 2, first),
+        ),
+        compared=compared | {"attention": Comparable(same, different, auc, ratios)},
+    )
+
+
+def _sides(group: Group, averages: Float[np.ndarray, "seed replicate kind"]) -> list[Float[np.ndarray, " replicate"]]:
+    """Same- and different-topic averages over LDA seeds."""
+    return [group.seeds.average(averages[:, :, kind]) for kind in (SAME_TOPIC, DIFFERENT_TOPIC)]
+
+
+def _matched(totals: AttentionTotals, group: Group, p: float) -> MatchedComparison:
+    without, balances = [], []
+    for place, labelling in zip(group.places, group.labellings, strict=True):
+        table = totals.pairs_by_distance.among(labelling.kept)
+        pairs = PairsInCells.of_positions(table, labelling, group.plan.attention_strata.under(place))
+        without.append(pairs.averages(table.sums))
+        together = group.plan.co_occurrence.values("counts", table.first, table.second)
+        balances.append(pairs.averages(table.counts * together / 2))
+    averages = [totals.matched(place) for place in group.places]
+    same, different = (group.average([getattr(each, side) for each in averages]) for side in ("same", "different"))
+    return matched_attention(same, different, p, without, balances, group.labellings)
+
+
+def _hidden(sums: HiddenSums, group: Group) -> tuple[list[HiddenLayer], dict[str, Comparable], list[TopicComparison]]:
+    """Comparisons of each layer, the numbers by which models are compared, and single topics in the best layer."""
+    # Two words that are each in two passages or more always have a pair of places in different passages.
+    common, vocabulary = np.zeros(len(group.plan.tokens), dtype=bool), len(group.plan.tokens)
+    common[sums.words[sums.passages >= 2]] = True
+    own = Labelling(group.tested.membership & common[:, None])
+    words, numbers = (
+        np.flatnonzero(own.kept),
+        Similarities(own.among_kept, replace(group.draws, first=own).weights(own)),
+    )
+    tests = list[Tested]()
+    for layer in range(sums.layers):
+        matrix = sums.similarities(layer, words, vocabulary)
+        numbers.add(matrix)
+        stratum, permutations = group.stratum[own.kept], group.plan.permutations
         # All layers see the same permutations.
-        draw, stratum = generator(plan.seed, Purpose.PERMUTATION, self.place, 2), plan.strata(self.place)[self.kept]
-        self._tests += similarity_tests([own], self._numbers.labelling, stratum, plan.permutations, generator=draw)
+        tests += similarity_tests([matrix], own.among_kept, stratum, permutations, generator=group.permuting(2))
+    together = maximum_p(np.stack([test.values for test in tests], axis=1))
+    compared, layers = dict[str, Comparable](), list[HiddenLayer]()
+    for layer, (test, same, different, auc) in enumerate(zip(tests, *numbers.averages(), strict=True)):
+        comparison = contrast(same, different, auc=auc, p=test.p)
+        compared[f"hidden centred_cosine {layer}"] = Comparable(same, different, auc, test.values)
+        centred = extended(comparison, LayerComparison, p_all_layers=finite(together[layer]))
+        layers.append(HiddenLayer(layer=layer, words=len(words), centred_cosine=centred))
+    by_topic = list[TopicComparison]()
+    if group.topics:
+        [by_topic] = group.by_topic([sums.similarities(best_layer(layers), words, vocabulary)], own.kept)
+    return layers, compared, by_topic
 
-    def by_layer(self) -> tuple[list[HiddenLayer], dict[str, Comparable]]:
-        """The comparisons of each layer, and the numbers by which two models are compared."""
-        together = maximum_p(np.stack([test.values for test in self._tests], axis=1))
-        compared, layers = dict[str, Comparable](), list[HiddenLayer]()
-        for layer, (test, *numbers) in enumerate(zip(self._tests, *self._numbers.averages(), strict=True)):
-            same, different, auc = numbers
-            comparison = extended(
-                contrast(same, different, auc=auc, p=test.p), LayerComparison, p_all_layers=finite(together[layer])
-            )
-            compared[f"hidden centred_cosine {layer}"] = Comparable(same, different, auc, test.values)
-            layers.append(HiddenLayer(layer=layer, words=int(self.kept.sum()), centred_cosine=comparison))
-        return layers, compared
+
+def best_layer(layers: Sequence[HiddenLayer]) -> int:
+    """The layer that distinguishes topics best."""
+    return int(np.argmax([layer.centred_cosine.auc or 0.0 for layer in layers]))
 
 
 def top_pair_number(labelling: Labelling) -> int:

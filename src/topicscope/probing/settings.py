@@ -4,10 +4,9 @@ Messages name a setting by its option on the command line.
 """
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
@@ -40,14 +39,9 @@ PAPER_WORDS = {
 }
 
 
-def check_names(models: Sequence[str], revisions: Sequence[str]) -> None:
-    """Refuse models and revisions that do not go together, and no model at all."""
-    if not models:
-        raise InputError("No model is given: give minilm, a folder or a name on the Hugging Face hub.")
-    if revisions and len(models) != 1:
-        raise InputError(f"--revision goes with one model, and {len(models)} are given: probe them one by one.")
-    if len(set(models)) < len(models) or len(set(revisions)) < len(revisions):
-        raise InputError("A model or revision is given twice: name each once.")
+def name_of(model: Any) -> str:
+    """The name of a model, which is the model itself, or of the caller's own subject."""
+    return model if isinstance(model, str) else str(getattr(model, "name", type(model).__name__))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,39 +187,24 @@ class ProbeSettings:
     def __post_init__(self) -> None:
         check_at_least("--seed", self.seed, 0, LARGEST_NUMBER // MOST_FITS)
 
-    def record(self, corpus: Corpus) -> "ProbeRecord":
-        """As probe-settings.json has them, by which folders of results are compared. Files count by their content.
+    def record(self, corpus: Corpus) -> "Record":
+        """By option, as probe-settings.json has them: folders of results are compared by it. Files count by content.
 
         corpus: the one that the settings name.
         """
         table = msgspec.to_builtins(self, enc_hook=str)
-        table["text"]["corpus"] = f"{self.text.corpus} ({corpus.digest})"
-        files = {"word_topics": self.topics.word_topics}
+        options = table.pop("text") | table.pop("topics") | table.pop("measures") | table
+        options["corpus"] = f"{self.text.corpus} ({corpus.digest})"
+        files = {"word_topics": self.topics.word_topics, "stop_words": Path(self.topics.stop_words)}
         if self.topics.topics_from:
             files["topics_from"] = self.topics.topics_from / "topics.safetensors"
-        if Path(self.topics.stop_words).is_file():
-            files["stop_words"] = Path(self.topics.stop_words)
         for name, path in files.items():
-            if path:
-                table["topics"][name] = f"{path} ({hashlib.sha256(path.read_bytes()).hexdigest()[:20]})"
-        return msgspec.convert(table, ProbeRecord)
+            if path and path.is_file():
+                options[name] = f"{path} ({hashlib.sha256(path.read_bytes()).hexdigest()[:20]})"
+        return msgspec.convert(options, Record)
 
 
-Value = str | int | float | bool | list[str | float] | None
-
-
-class ProbeRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A probe-settings.json: the settings of a study, by option."""
-
-    text: dict[str, Value]
-    topics: dict[str, Value]
-    measures: dict[str, Value]
-    dtype: str
-    seed: int
-
-    def options(self) -> dict[str, Value]:
-        """All of them by name."""
-        return {**self.text, **self.topics, **self.measures, "dtype": self.dtype, "seed": self.seed}
+Record = dict[str, str | int | float | bool | list[str | float] | None]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -100,8 +100,8 @@ def _from_hub(name: str, revision: str, patterns: list[str]) -> Path:
         "such as google-bert/bert-base-uncased",
         GatedRepoError: "is gated: ask for access on its page and log in, or give a folder",
         NoRevisionError: f"has no revision {revision}: give a branch, tag or commit of it",
-        Exception: f"is not{at} in the local cache, and not on the hub or the hub cannot be reached: check the name, "
-        f"connect to the network, or give {MINILM} or a folder",
+        Exception: f"is not{at} in the local cache, and the hub does not have it or cannot be reached: check the name "
+        f"and the network, or give {MINILM} or a folder",
     }
     try:
         cached = not hub.reachable()

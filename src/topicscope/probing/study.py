@@ -26,7 +26,7 @@ from topicscope.probing.models import HuggingFaceModel, Loading, Subject, model_
 from topicscope.probing.packing import packed, unpacked
 from topicscope.probing.passes import ModelVectors, Plan, Shard
 from topicscope.probing.rows import EmbeddingTask, ModelRows, SummaryTask, top_pair_number
-from topicscope.probing.settings import MOST_FITS, PAPER_WORDS, Machine, ProbeSettings
+from topicscope.probing.settings import MOST_FITS, PAPER_WORDS, Machine, ProbeSettings, name_of
 from topicscope.probing.sources import find_model
 from topicscope.probing.statistics.labelling import Labelling, over_one_vocabulary
 from topicscope.probing.statistics.pairs import PairTable, count_pairs, top_pairs
@@ -40,7 +40,7 @@ from topicscope.probing.topics import (
     quality,
     read_own_topics,
 )
-from topicscope.records import CorpusRow, ProbeResult, ProbeRow, TopicMap, TopicWord, WordMap
+from topicscope.records import CorpusRow, ProbeResult, ProbeRow, TopicWord, WordMap
 from topicscope.store import alone_in, write_atomically
 from topicscope.text.corpora import Corpus, bytes_read
 from topicscope.text.stop_words import stop_word_list
@@ -66,8 +66,6 @@ MOST_HIDDEN, FEWEST_HIDDEN, HIDDEN_ROOM, WORDS_OF_A_PASSAGE = 1_024, 64, 256_000
 CENTRED = 32
 # How many words describe a topic.
 TOP_WORDS = 10
-# How many topics the map of words has: as many as colours can distinguish.
-MAPPED_TOPICS = 7
 # The pairs that co-occur most are looked for among this many words, the most frequent ones, so that their table stays
 # small.
 MOST_FREQUENT = 4_000
@@ -84,25 +82,20 @@ class GivenModel:
 
     def __init__(self, subject: Any, length: int, tokenizer: Tokenizer) -> None:
         """``length``: tokens per passage, including the tokenizer's special ones, if any."""
-        self.name = self.title = name_of(subject)
-        self.length = length - sum(map(len, tokenizer.special))
-        self.layers, self.heads = int(subject.layers), int(subject.heads)
-        self.causal, self.first = bool(subject.causal), int(subject.first)
-        self.embedding_matrix, self.embedding_layer = subject.embedding_matrix, subject.embedding_layer
-        self.run = subject.run
-        digest = hashlib.sha256(np.ascontiguousarray(self.embedding_matrix()).tobytes())
-        output = self.run([np.arange(min(8, tokenizer.size))])
-        for layer in (*output.attention, *output.hidden):
-            digest.update(np.ascontiguousarray(layer.detach().cpu().numpy()).tobytes())
+        self._subject, self.title = subject, name_of(subject)
+        self.name, self.length = self.title, length - sum(map(len, tokenizer.special))
+        output = subject.run([np.arange(min(8, tokenizer.size))])
+        layers = [layer.detach().cpu().numpy() for layer in (*output.attention, *output.hidden)]
+        digest = hashlib.sha256()
+        for array in (subject.embedding_matrix(), *layers):
+            digest.update(np.ascontiguousarray(array).tobytes())
         self.key = {"model": digest.hexdigest()[:20]}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._subject, name)
 
 
 AnyModel = HuggingFaceModel | GivenModel
-
-
-def name_of(model: str | Subject) -> str:
-    """The name of a model, or of the caller's own subject."""
-    return model if isinstance(model, str) else str(getattr(model, "name", type(model).__name__))
 
 
 @dataclass(frozen=True)
@@ -256,23 +249,17 @@ def word_map(model: AnyModel, tokenizer: Tokenizer, show_words: Sequence[str], l
 
 def fitted_on(fits: Sequence[FittedTopics], passages: Passages, *, halves: bool, folder: Path | None) -> str:
     """What LDA saw, in the words of a row; an earlier probe's topics that contradict ``halves`` are refused."""
-    about = [fitted.about for fitted in fits]
-    if any(each.corpus != passages.about.corpus for each in about):
+    elsewhere = any(fitted.about.corpus != passages.about.corpus for fitted in fits)
+    why = None
+    if elsewhere and halves:
+        why = "another corpus, so no half of this one is known to be new to it: give --no-halves, or fit anew"
+    elif not elsewhere and any(fitted.about.split != halves for fitted in fits):
+        why = "one half of the articles, and --no-halves asks for all: leave --no-halves out, or fit anew"
         if halves:
-            raise InputError(
-                f"--topics-from {folder} was fitted on another corpus, so no half of this one is known to be new to "
-                "it: give the corpus that it was fitted on, or --no-halves to measure on all of this one."
-            )
-        return "another corpus"
-    if any(each.split != halves for each in about):
-        raise InputError(
-            f"--topics-from {folder} was fitted on all articles, so that none is left to measure on: add --no-halves, "
-            "to measure on the same as the paper does, or fit anew."
-            if halves
-            else f"--topics-from {folder} was fitted on one half of the articles, and --no-halves asks for all: leave "
-            "--no-halves out, or fit anew."
-        )
-    return "the other half of the articles" if halves else "the same articles"
+            why = "all articles, so that none is left to measure on: add --no-halves, as the paper does, or fit anew"
+    if why:
+        raise InputError(f"--topics-from {folder} was fitted on {why}.")
+    return "another corpus" if elsewhere else "the other half of the articles" if halves else "the same articles"
 
 
 def make_plan(
@@ -292,15 +279,9 @@ def make_plan(
     beside = () if every is None else most_co_occurring(every, passages, words, chosen, number)
     together = over_one_vocabulary(labellings, beside)
     places = words.places(together[0].tokens)
-    return Plan(
-        together,
-        frequencies(places, passages, chosen),
-        co_occurrence(places, passages, chosen),
-        settings.measures.head_permutations,
-        settings.seed,
-        places,
-        lengths=np.append(words.lengths, np.int32(1)),
-    )
+    frequency, pairs = counted(places, passages, chosen)
+    lengths = np.append(words.lengths, np.int32(1))
+    return Plan(together, frequency, pairs, settings.measures.head_permutations, settings.seed, places, lengths)
 
 
 def most_co_occurring(
@@ -311,59 +292,30 @@ def most_co_occurring(
     number: int,
 ) -> Int[np.ndarray, " top"]:
     """The words of so many pairs that co-occur most in these passages."""
-    frequency = frequencies(words.places(every), passages, chosen)
+    frequency, _ = counted(words.places(every), passages, chosen, pairs=False)
     frequent = np.sort(every[np.argsort(-frequency, kind="stable")[:MOST_FREQUENT]])
-    pairs = co_occurrence(words.places(frequent), passages, chosen)
-    top = top_pairs(pairs, number)
-    return frequent[np.unique([pairs.first[top], pairs.second[top]])]
+    _, table = counted(words.places(frequent), passages, chosen)
+    top = top_pairs(table, number)
+    return frequent[np.unique([table.first[top], table.second[top]])]
 
 
-def frequencies(
-    places: Int[np.ndarray, " spelling_plus_one"], passages: Passages, chosen: Int[np.ndarray, " chosen"]
-) -> Float[np.ndarray, " word"]:
-    """How often each word of a vocabulary, given by its spellings' places, occurs in these passages."""
-    frequency = np.zeros(int(places.max()) + 1)
-    for texts in _placed(places, passages, chosen):
-        flat = np.concatenate(texts)
-        frequency += np.bincount(flat[flat >= 0], minlength=len(frequency))
-    return frequency
-
-
-def co_occurrence(
-    places: Int[np.ndarray, " spelling_plus_one"], passages: Passages, chosen: Int[np.ndarray, " chosen"]
-) -> PairTable:
-    """How often each pair of its words does."""
-    size, pairs = int(places.max()) + 1, list[PairTable]()
-    for texts in _placed(places, passages, chosen):
-        counted = count_pairs(np.concatenate(texts), np.cumsum([0, *map(len, texts)]), size)
-        pairs = [PairTable.merged(size, [*pairs, counted])]
-    return PairTable.merged(size, pairs)
-
-
-def _placed(
-    places: Int[np.ndarray, " spelling_plus_one"], passages: Passages, chosen: Int[np.ndarray, " chosen"]
-) -> Iterator[list[Int[np.ndarray, " _"]]]:
-    """The places of the words of so many passages at once."""
+def counted(
+    places: Int[np.ndarray, " spelling_plus_one"],
+    passages: Passages,
+    chosen: Int[np.ndarray, " chosen"],
+    *,
+    pairs: bool = True,
+) -> tuple[Float[np.ndarray, " word"], PairTable]:
+    """How often each word of a vocabulary, given by its spellings' places, and each pair occurs in these passages."""
+    size = int(places.max()) + 1
+    frequency, table = np.zeros(size), PairTable.merged(size, [])
     for start in range(0, len(chosen), COUNTED):
-        yield [places[passages.spelled(passage)] for passage in chosen[start : start + COUNTED].tolist()]
-
-
-def principal_places(
-    vectors: Float[np.ndarray, "word width"],
-) -> tuple[Float[np.ndarray, "word 2"], float]:
-    """Words in two dimensions: their directions (unit vectors) along the two in which these vary most.
-
-    Principal components of unit vectors are classical multidimensional scaling of their distances √(2 − 2 cosine). The
-    second number is the share of the variance that the two dimensions hold. Signs are chosen so that in each
-    dimension the coordinate of largest size is positive.
-    """
-    directions = prepared(vectors, "cosine")
-    left, sizes, _ = np.linalg.svd(directions - directions.mean(axis=0), full_matrices=False)
-    places = np.zeros((len(vectors), 2))
-    places[:, : min(2, len(sizes))] = left[:, :2] * sizes[:2]
-    signs = np.sign(places[np.abs(places).argmax(axis=0), np.arange(2)])
-    total = float((sizes**2).sum())
-    return places * np.where(signs == 0, 1.0, signs), float((sizes[:2] ** 2).sum()) / total if total > 0 else 0.0
+        texts = [places[passages.spelled(passage)] for passage in chosen[start : start + COUNTED].tolist()]
+        flat = np.concatenate(texts)
+        frequency += np.bincount(flat[flat >= 0], minlength=size)
+        if pairs:
+            table = PairTable.merged(size, [table, count_pairs(flat, np.cumsum([0, *map(len, texts)]), size)])
+    return frequency, table
 
 
 class Study:
@@ -590,30 +542,6 @@ class Study:
             return [self.words.named(self.plan.tokens[topic])[:TOP_WORDS] for topic in own]
         return [self.words.named(np.array(topic)) for topic in self.fits[0].top_words(TOP_WORDS)]
 
-    def _topic_map(self, model: AnyModel) -> TopicMap | None:
-        """Words of the topics that occur most, in two dimensions of the embedding matrix.
-
-        Each topic has its likeliest words that the largest threshold keeps; they are the same for all models.
-        """
-        if not self.settings.measures.details:
-            return None
-        names, likeliest = self.words.named(self.plan.tokens), self._top_words()
-        labelling = self.plan.labellings[min(self.plan.widest)]
-        place_of = {name: place for place, name in enumerate(names)}
-        often = labelling.membership.T @ self.plan.frequency
-        shown: list[tuple[int, int]] = []
-        for topic in np.argsort(-often, kind="stable")[:MAPPED_TOPICS].tolist():
-            kept = [place_of[word] for word in likeliest[topic] if word in place_of]
-            shown += [(topic, word) for word in kept if labelling.membership[word, topic]]
-        if len(shown) < 3:
-            return None
-        vectors = load_file(self.vectors(model).path(self.work))["matrix"][[word for _, word in shown]]
-        places, share = principal_places(vectors.astype(np.float64))
-        named = labelling.topic_names or range(labelling.membership.shape[1])
-        topics = [f"{named[topic]}: {', '.join(likeliest[topic][:3])}" for topic, _ in shown]
-        words = [names[word] for _, word in shown]
-        return TopicMap(words=words, topics=topics, places=[(x, y) for x, y in places.tolist()], share=share)
-
     def _finished(self, asked: Asked, tasks: Sequence[Task[Shard | EmbeddingTask]]) -> Finished:
         """Rows of a model whose work is done, and the numbers by which it is compared with others."""
         model, measures = asked.model, self.settings.measures
@@ -647,5 +575,4 @@ class Study:
             "fitted_on": self.fitted_on,
         }
         rows = [msgspec.structs.replace(row, **about) for row in result.rows]
-        shown = msgspec.structs.replace(asked.shown, topic_map=self._topic_map(model))
-        return Finished(asked.place, self, rows, shown, Measured(model.title, self.plan_file.stem, result.groups))
+        return Finished(asked.place, self, rows, asked.shown, Measured(model.title, self.plan_file.stem, result.groups))

@@ -15,7 +15,7 @@ import json
 import lzma
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from importlib.util import find_spec
@@ -23,15 +23,13 @@ from pathlib import Path
 from typing import Any, get_args
 from xml.etree.ElementTree import ParseError
 
-from topicscope.errors import InputError, check_one_of, first_few, import_for_language, nearest
+from topicscope.errors import InputError, check_one_of, first_few, import_for_language
 from topicscope.settings.data import Layout
 from topicscope.store import expanded
 from topicscope.text import hub
 
 SAMPLE = "wiki-sample"
 SAMPLE_FILE = "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
-# The options that say where the text is.
-FIELD_OPTION = "--field (`topicscope probe`) or --data.field (`topicscope train`)"
 # Bytes of the longest document, and of the largest part of a Parquet file that is unpacked at once.
 LONGEST, LARGEST_PART = 1 << 23, 1 << 30
 # Bytes from which a file's kind is seen, and rows of a Parquet file that are read at once.
@@ -40,17 +38,13 @@ SEEN, ROWS = 1 << 16, 16
 OTHER_KINDS = {
     b"%PDF": "is a PDF: save its text (pdftotext) and give that",
     b"PK\x03\x04": "is a zip archive or an office document: unpack it and give the folder, or save it as text or CSV",
-    b"7z\xbc\xaf": "is a 7z archive: unpack it and give the folder",
-    b"Rar!": "is a rar archive: unpack it and give the folder",
     b"\xff\xfe": "is in UTF-16: convert it to UTF-8 (iconv -f UTF-16 -t UTF-8)",
     b"\xfe\xff": "is in UTF-16: convert it to UTF-8 (iconv -f UTF-16 -t UTF-8)",
 }
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # A table's columns are separated by whichever of these its first line has most of.
 DELIMITERS = (",", ";", "\t", "|")
-TITLE = "title"
 BLANK_LINE = re.compile(rb"\n[ \t\r]*\n\s*\S")
-LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 # From its content a table could be prose with commas.
 TABLE_NAME = re.compile(r"\.[ct]sv(\.(gz|bz2|xz|zst))?$", re.IGNORECASE)
 DUMP = re.compile(rb"^\s*(<\?xml[^>]*>\s*)?<mediawiki\b")
@@ -62,21 +56,11 @@ SHORTEST = 50
 
 # Called with how many more bytes were read from disk: compressed ones, so that they add up to the file's size.
 Progress = Callable[[int], None]
-# Each document's title and text.
-Texts = Iterator[tuple[str, str]]
+Texts = Iterator[str]
 
 
-@dataclass(frozen=True)
-class Document:
-    """A document: passages are cut from it, and statistics treat documents as independent."""
-
-    index: int
-    title: str
-    text: str
-
-
-class NotTextError(InputError):
-    """A file holds no text, or none in UTF-8."""
+class NoTextError(InputError):
+    """A file holds no text, or none in UTF-8, or none under the name that was given."""
 
 
 def open_corpus(source: str, *, field: str = "text", split: str = "train", layout: str = "auto") -> "Corpus":
@@ -91,12 +75,13 @@ def open_corpus(source: str, *, field: str = "text", split: str = "train", layou
     """
     check_one_of("layout", layout, get_args(Layout))
     check_exists(source)
+    path = expanded(source)
     if source == SAMPLE:
         return Corpus(source, (_sample(),))
-    path = expanded(source)
     if path.is_dir():
-        shown = (file for file in sorted(path.rglob("*")) if file.is_file() and not _hidden(file, path))
-        return Corpus(source, tuple(shown), text_field=field, layout="files" if layout == "auto" else layout)
+        every = (file for file in path.rglob("*") if file.is_file())
+        files = sorted(file for file in every if not any(part[0] == "." for part in file.relative_to(path).parts))
+        return Corpus(source, tuple(files), text_field=field, layout="files" if layout == "auto" else layout)
     if path.is_file():
         return Corpus(source, (path,), text_field=field, layout=layout)
     return Corpus(source, (), dataset=hub.load_dataset(source, split), text_field=field)
@@ -104,14 +89,11 @@ def open_corpus(source: str, *, field: str = "text", split: str = "train", layou
 
 def check_exists(source: str) -> None:
     """Refuse what can only be a path but does not exist, and an empty name, which as a path is the current folder."""
-    if not source.strip():
-        raise InputError('corpus = "" names nothing: give a file, a folder, wiki-sample or a dataset\'s name.')
     path = expanded(source)
     a_path = path.is_absolute() or path.suffix or source.startswith((".", "~")) or source.count("/") > 1
-    if a_path and not path.exists():
-        raise InputError(
-            f'corpus = "{source}" does not exist: give a file, a folder, wiki-sample or a dataset\'s name.'
-        )
+    if not source.strip() or (a_path and not path.exists()):
+        what = "does not exist" if source.strip() else "names nothing"
+        raise InputError(f'corpus = "{source}" {what}: give a file, a folder, wiki-sample or a dataset\'s name.')
 
 
 @dataclass
@@ -124,31 +106,21 @@ class ReadingProblems:
     broken_lines: int = 0
     """Lines that are not a JSON object, and lines or rows whose text field holds no text; left out."""
 
-    lines_without_field: int = 0
-    """JSON lines that lack the text's field; left out."""
-
-    first_without_field: str = ""
-    """What the first of them lacks, and what it has instead, in words."""
-
     not_text: list[str] = field(default_factory=list)
-    """Files of a folder that are not text, or not in UTF-8; left out."""
+    """Files of a folder that are not text, not in UTF-8, or lack the text's field; left out."""
 
     def clear(self) -> None:
         """Count from zero again."""
-        vars(self).update(vars(ReadingProblems()))
+        self.bad_encodings, self.broken_lines, self.not_text = 0, 0, []
 
     def sentences(self) -> list[str]:
         """One sentence for each kind of problem that occurred."""
         counted = {
             "documents had bytes that are not UTF-8, shown as U+FFFD": self.bad_encodings,
             "broken lines were left out": self.broken_lines,
-            f"lines were left out, because they lack {self.first_without_field}": self.lines_without_field,
+            f"files have no text that can be read and were left out: {first_few(self.not_text)}": len(self.not_text),
         }
-        sentences = [f"{count:,} {phrase}" for phrase, count in counted.items() if count]
-        if self.not_text:
-            count = "1 file is" if len(self.not_text) == 1 else f"{len(self.not_text):,} files are"
-            sentences.append(f"{count} not text in UTF-8 and left out: {first_few(self.not_text)}")
-        return sentences
+        return [f"{count:,} {phrase}" for phrase, count in counted.items() if count]
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,32 +155,36 @@ class Corpus:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
         return digest.hexdigest()[:20]
 
-    def documents(self, progress: Progress | None = None) -> Iterator[Document]:
-        """All documents; ``progress`` is called with the bytes of every piece read (of its text, for a dataset)."""
+    def documents(self, progress: Progress | None = None) -> Texts:
+        """All documents; ``progress`` is called with the bytes of every piece read (of its text, for a dataset).
+
+        Passages are cut from a document, and statistics treat documents as independent.
+        """
         self.problems.clear()
-        index = -1
-        for index, (title, text) in enumerate(self._texts(progress)):
-            yield Document(index, title, text)
-        if index < 0:
+        some = False
+        for text in self._texts(progress):
+            some = True
+            yield text
+        if not some:
             because = "; ".join(self.problems.sentences())
-            remedy = f"give text, JSON lines or a table with a field {self.text_field}, or a Wikipedia dump"
-            if self.problems.lines_without_field:
-                remedy = f"name the field that holds the text with {FIELD_OPTION}"
-            raise InputError(f'corpus = "{self.source}" has no document{f" ({because})" if because else ""}: {remedy}.')
+            raise InputError(
+                f'corpus = "{self.source}" has no document{f" ({because})" if because else ""}: give text, JSON lines '
+                f"or a table with a field {self.text_field}, or a Wikipedia dump."
+            )
 
     def _texts(self, progress: Progress | None) -> Texts:
         if self.dataset:
             if self.dataset.columns is not None:
                 check_column(self.dataset.columns, self.text_field, f'corpus = "{self.source}"')
             for row in self.dataset.rows:
-                for title, text in row_texts(row, self.text_field, self.source, self.problems):
-                    yield title, text
+                for text in row_texts(row.get(self.text_field), self.source, self.problems):
+                    yield text
                     if progress:
                         progress(len(text.encode()))
         for path in self.files:
             try:
                 yield from file_texts(path, self.text_field, self.layout, self.problems, progress)
-            except NotTextError:
+            except NoTextError:
                 if len(self.files) == 1:
                     raise
                 # Among other files, like pictures in many folders, it does not end a study.
@@ -236,29 +212,24 @@ def _sample() -> Path:
     return Path(package.origin).parent / "test" / "test_data" / SAMPLE_FILE
 
 
-def _hidden(file: Path, folder: Path) -> bool:
-    return any(part.startswith(".") for part in file.relative_to(folder).parts)
-
-
 def file_texts(path: Path, text_field: str, layout: str, problems: ReadingProblems, progress: Progress | None) -> Texts:
     """The documents of a file."""
     # A file without a size is empty, or a system file whose reading would never end.
     if not path.stat().st_size:
         return
-    damaged = (EOFError, OSError, zlib.error, lzma.LZMAError, ValueError, ParseError)
     try:
         with path.open("rb") as raw, unpacked(raw) as file:
             texts = _reader(file.read(SEEN), path, text_field, layout)
         with path.open("rb") as raw, unpacked(raw) as file:
-            told = 0
-            for document in texts(file, path.name, problems):
-                yield document
-                if progress and raw.tell() > told:
-                    progress(raw.tell() - told)
-                    told = raw.tell()
-        if progress and told < path.stat().st_size:
-            progress(path.stat().st_size - told)
-    except damaged as error:
+            reported = 0
+            for text in texts(file, path.name, problems):
+                yield text
+                if progress and raw.tell() > reported:
+                    progress(raw.tell() - reported)
+                    reported = raw.tell()
+        if progress and reported < path.stat().st_size:
+            progress(path.stat().st_size - reported)
+    except (EOFError, OSError, zlib.error, lzma.LZMAError, ValueError, ParseError) as error:
         reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
         raise InputError(f"{path.name} is damaged or incomplete ({reason}): fetch or write it again.") from None
 
@@ -287,13 +258,11 @@ def _reader(
     """How a file is to be read, from its first bytes: names of files often lie."""
     for magic, advice in OTHER_KINDS.items():
         if start.startswith(magic):
-            raise NotTextError(f"{path} {advice}.")
-    if start[257:262] == b"ustar":
-        raise NotTextError(f"{path} is a tar archive: unpack it (tar -xf) and give the folder.")
+            raise NoTextError(f"{path} {advice}.")
     if start.startswith(b"PAR1"):
         return partial(parquet_texts, text_field=text_field)
     if b"\0" in start:
-        raise NotTextError(f"{path} is not text: give text, JSON lines, CSV, Parquet or a Wikipedia dump.")
+        raise NoTextError(f"{path} is not text: give text, JSON lines, CSV, Parquet or a Wikipedia dump.")
     if DUMP.match(start):
         return articles
     if _is_json(start):
@@ -336,7 +305,7 @@ def plain_texts(file: io.BufferedIOBase, name: str, problems: ReadingProblems, l
     for line in lines(file, name):
         blank = not line.strip()
         if parts and (layout == "lines" or (layout == "paragraphs" and blank)):
-            yield name, decoded(b"\n".join(parts), problems)
+            yield decoded(b"\n".join(parts), problems)
             parts, size = [], 0
         if layout == "files" or not blank:
             parts.append(line)
@@ -344,37 +313,39 @@ def plain_texts(file: io.BufferedIOBase, name: str, problems: ReadingProblems, l
             if size > LONGEST + 1:
                 raise too_long(name, "a paragraph" if layout == "paragraphs" else "a text")
     if any(part.strip() for part in parts):
-        yield name, decoded(b"\n".join(parts), problems)
+        yield decoded(b"\n".join(parts), problems)
 
 
 def json_texts(file: io.BufferedIOBase, name: str, problems: ReadingProblems, text_field: str) -> Texts:
-    """(Title, text) of each line: the object's fields ``title``, if it has one, and ``text_field``."""
-    for line in lines(file, name):
-        if not line.strip():
-            continue
+    """The field ``text_field`` of each line's object; a file whose first object lacks it is refused."""
+    first = True
+    for line in filter(bytes.strip, lines(file, name)):
         try:
             row = json.loads(decoded(line, problems))
         except (ValueError, RecursionError):
             row = None
-        if isinstance(row, dict) and text_field not in row:
-            problems.lines_without_field += 1
-            instead = _instead("the first of them", text_field, [_encodable(each, None) for each in row])
-            problems.first_without_field = problems.first_without_field or f'the field "{text_field}"; {instead}'
-        elif not isinstance(row, dict) or not isinstance(row[text_field], str):
+        if not isinstance(row, dict):
             problems.broken_lines += 1
-        else:
-            yield _encodable(str(row.get(TITLE, "")), None), _encodable(row[text_field], problems)
+            continue
+        if first:
+            check_column(list(row), text_field, name)
+        first = False
+        for text in row_texts(row.get(text_field), name, problems):
+            # JSON may escape half of a surrogate pair, which is no character.
+            whole = text.encode(errors="replace").decode()
+            problems.bad_encodings += whole != text
+            yield whole
 
 
 def csv_texts(file: io.BufferedIOBase, name: str, problems: ReadingProblems, text_field: str) -> Texts:
-    """(Title, text) of each row: the columns ``title``, if there is one, and ``text_field``."""
+    """The column ``text_field`` of each row."""
     content = (decoded(line, problems) + "\n" for line in lines(file, name))
     first = next((line for line in content if line.strip()), "")
     delimiter = "\t" if ".tsv" in name.lower() else max(DELIMITERS, key=first.count)
     [header] = list(csv.reader([first], delimiter=delimiter)) or [[]]
     columns = [column.strip() for column in header]
     check_column(columns, text_field, name)
-    place, title = columns.index(text_field), columns.index(TITLE) if TITLE in columns else None
+    place = columns.index(text_field)
     # The limit is the process's; by default it is 128 kB.
     csv.field_size_limit(LONGEST)
     rows = csv.reader(content, delimiter=delimiter)
@@ -391,7 +362,7 @@ def csv_texts(file: io.BufferedIOBase, name: str, problems: ReadingProblems, tex
         if len(row) <= place:
             problems.broken_lines += bool(row)
         elif row[place].strip():
-            yield row[title] if title is not None and len(row) > title else "", row[place]
+            yield row[place]
 
 
 def parquet_texts(file: io.BufferedIOBase, name: str, problems: ReadingProblems, text_field: str) -> Texts:
@@ -400,43 +371,38 @@ def parquet_texts(file: io.BufferedIOBase, name: str, problems: ReadingProblems,
     # A part is read piece by piece, not as a whole.
     table = parquet.ParquetFile(file, pre_buffer=False, buffer_size=SEEN)
     check_column(table.schema_arrow.names, text_field, name)
-    wanted = [column for column in (TITLE, text_field) if column in table.schema_arrow.names]
     for group in range(table.num_row_groups):
         parts = table.metadata.row_group(group)
         for part in map(parts.column, range(parts.num_columns)):
-            if part.path_in_schema in wanted and part.total_uncompressed_size > LARGEST_PART:
+            if part.path_in_schema == text_field and part.total_uncompressed_size > LARGEST_PART:
                 raise InputError(
                     f"{name} has a part that unpacks to {part.total_uncompressed_size:,} bytes, of at most "
                     f"{LARGEST_PART:,}: write it with smaller row groups."
                 )
-        for batch in table.iter_batches(ROWS, row_groups=[group], columns=wanted):
-            for row in batch.to_pylist():
-                yield from row_texts(row, text_field, name, problems)
+        for batch in table.iter_batches(ROWS, row_groups=[group], columns=[text_field]):
+            for text in batch.column(0).to_pylist():
+                yield from row_texts(text, name, problems)
 
 
-def row_texts(row: Mapping[str, Any], text_field: str, name: str, problems: ReadingProblems) -> Texts:
-    """(Title, text) of a row of a Parquet file or dataset; nothing if it has no text."""
-    text = row.get(text_field)
+def row_texts(text: object, name: str, problems: ReadingProblems) -> Texts:
+    """The text of a row of a file or dataset; nothing if it is none."""
     if not isinstance(text, str):
         problems.broken_lines += 1
     elif len(text) > LONGEST:
         raise too_long(name, "a row")
     else:
-        yield str(row.get(TITLE) or "") if text_field != TITLE else "", text
+        yield text
 
 
 def check_column(columns: Sequence[str], text_field: str, name: str) -> None:
     """Refuse a table that lacks the text's column, with the columns that it has."""
-    if not columns:
-        raise InputError(f"{name} is empty: give a file with a header and a column of text.")
     if text_field not in columns:
-        what = f'{name} has no column "{text_field}"; {_instead("it", text_field, columns)}'
-        raise InputError(f"{what}: name the column of the text with {FIELD_OPTION}.")
-
-
-def _instead(what: str, text_field: str, names: Sequence[str]) -> str:
-    near = nearest(text_field, list(names))
-    return f"{what} has {first_few(names) or 'none'}{f' (did you mean {near}?)' if near else ''}"
+        # JSON's names may have halves of surrogate pairs, which cannot be printed.
+        names = first_few(columns).encode(errors="replace").decode() or "none"
+        raise NoTextError(
+            f'{name} has no column "{text_field}"; it has {names}: name the column of the text with --field '
+            "(`topicscope probe`) or --data.field (`topicscope train`)."
+        )
 
 
 def decoded(content: bytes, problems: ReadingProblems) -> str:
@@ -448,28 +414,17 @@ def decoded(content: bytes, problems: ReadingProblems) -> str:
         return content.decode(errors="replace")
 
 
-def _encodable(text: str, problems: ReadingProblems | None) -> str:
-    r"""JSON may escape half of a surrogate pair (``\ud800``), not a character: it becomes U+FFFD and is counted."""
-    replaced = LONE_SURROGATE.sub("\ufffd", text)
-    if problems:
-        problems.bad_encodings += replaced != text
-    return replaced
-
-
 def articles(file: io.BufferedIOBase, name: str, problems: ReadingProblems) -> Texts:
-    """(Title, text) of the dump's articles, by gensim's reader: no talk, no redirects, no stubs, no markup."""
+    """The dump's articles, by gensim's reader: no talk, no redirects, no stubs, no markup."""
     reader = import_for_language("gensim.corpora.wikicorpus", "Reading Wikipedia needs gensim")
     pages = _Pages(file, name)
     try:
-        for title, markup, _ in reader.extract_pages(pages, filter_namespaces=("0",)):
+        for _, markup, _ in reader.extract_pages(pages, filter_namespaces=("0",)):
             pages.read_since = 0
-            if not markup:
-                continue
-            if REDIRECT.match(markup):
-                continue
-            text = SIGNS.sub("", reader.filter_wiki(markup))
-            if len(text.split(maxsplit=SHORTEST)) >= SHORTEST:
-                yield title or "", text
+            if markup and not REDIRECT.match(markup):
+                text = SIGNS.sub("", reader.filter_wiki(markup))
+                if len(text.split(maxsplit=SHORTEST)) >= SHORTEST:
+                    yield text
     except AttributeError:
         # What gensim looks for in a page is not there; its own corpus then waits for ever.
         raise InputError(

@@ -52,13 +52,8 @@ def load_dataset(name: str, split: str) -> HubDataset:
     online = reachable()
     try:
         with quiet("datasets", "huggingface_hub", "fsspec"), _without_bars(datasets, offline=not online):
-            rows = datasets.load_dataset(
-                path,
-                config or None,
-                split=split,
-                streaming=online,
-                download_config=datasets.DownloadConfig(local_files_only=not online),
-            )
+            cached = datasets.DownloadConfig(local_files_only=not online)
+            rows = datasets.load_dataset(path, config or None, split=split, streaming=online, download_config=cached)
     except Exception as error:
         # The library raises errors of some twenty classes here; all of them mean that there is no such dataset.
         where = "on the Hugging Face Hub" if online else "in the local cache, and the Hugging Face Hub is out of reach"

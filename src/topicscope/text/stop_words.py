@@ -66,13 +66,9 @@ class LanguageGuess:
 
     def language(self) -> str | None:
         """The language whose stop words are the largest share of the words; a word of many languages counts less."""
-        lists = stop_words_by_language()
+        lists, present = stop_words_by_language(), self._words.keys()
         shared = Counter(word for words in lists.values() for word in words)
-        scores = {
-            code: sum(self._words[word] / shared[word] for word in words & self._words.keys())
-            for code, words in lists.items()
-        }
-        best = max(scores, key=lambda code: scores[code])
-        there = lists[best] & self._words.keys()
+        best = max(lists, key=lambda code: sum(self._words[word] / shared[word] for word in lists[code] & present))
+        there = lists[best] & present
         share = sum(self._words[word] for word in there) / max(self._seen, 1)
         return best if share >= FEWEST and len(there) >= DISTINCT else None

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Int, Int32, Int64
 from topicscope.errors import InputError, UnreadableError, check_at_least
 from topicscope.records import PASSAGES, READ_AGAIN, Count, File, PassagesFile
 from topicscope.store import remove_leftovers
-from topicscope.text.corpora import Corpus, Document, Progress
+from topicscope.text.corpora import Corpus, Progress
 from topicscope.text.stop_words import LanguageGuess
 from topicscope.text.tokenizers import Encoded, Tokenizer
 
@@ -120,7 +120,6 @@ def write_passages(
     The folder is written anew unless it holds exactly these passages, undamaged.
     """
     check_at_least("length", length, SHORTEST)
-    check_at_least("every", every, 1)
     asked: dict[str, Any] = {
         "version": VERSION,
         "corpus": corpus.digest,
@@ -148,19 +147,18 @@ def write_passages(
             files[name].write(values.astype(ARRAYS[name]).tobytes())
 
         write("offsets", np.zeros(1))
-        for document, encoded in _encoded(corpus.documents(progress), tokenizer):
+        for documents, (text, encoded) in enumerate(_encoded(corpus.documents(progress), tokenizer), start=1):
             cuts = cut(encoded.starts, length)
             kept = cuts[(seen + np.arange(len(cuts))) % every == 0]
             seen += len(cuts)
-            documents += 1
-            guess.see(document.text)
+            guess.see(text)
             words += int((encoded.word_tokens > 0).sum()) + encoded.unknown
             words_whole += int(encoded.whole.sum())
             spelled = np.where(encoded.whole, encoded.tokens, np.int32(-1))
             sizes = encoded.word_tokens
             for place in np.flatnonzero(sizes > 1).tolist() if several else ():
                 end = place + int(sizes[place])
-                surface = document.text[encoded.spans[place, 0] : encoded.spans[end - 1, 1]].strip()
+                surface = text[encoded.spans[place, 0] : encoded.spans[end - 1, 1]].strip()
                 new = (tokenizer.size + len(spellings), surface)
                 spelled[place] = spellings.setdefault(tuple(encoded.tokens[place:end].tolist()), new)[0]
             ends = np.arange(len(sizes)) + sizes
@@ -173,7 +171,7 @@ def write_passages(
                 write("tokens", encoded.tokens[first:last])
                 write("spellings", inside)
                 write("offsets", np.array([tokens]))
-                write("articles", np.array([document.index]))
+                write("articles", np.array([documents - 1]))
     if not passages:
         raise InputError(
             f'corpus = "{corpus.source}" has no passage of {SHORTEST} tokens or more: give a corpus with longer texts.'
@@ -183,8 +181,7 @@ def write_passages(
             f'The tokenizer of "{tokenizer.name}" keeps no word of corpus = "{corpus.source}" whole: '
             "give a model whose tokens are words, a corpus in its language, or `topicscope probe` --several-tokens."
         )
-    words_of_several = [(surface, list(pieces)) for pieces, (_, surface) in spellings.items()]
-    SEVERAL.write(folder, words_of_several)
+    SEVERAL.write(folder, [(surface, list(pieces)) for pieces, (_, surface) in spellings.items()])
     about = PassagesFile(
         **asked,
         source=corpus.source,
@@ -247,11 +244,11 @@ def cut(starts: Bool[np.ndarray, " token"], length: int) -> Int64[np.ndarray, "p
     return np.array(cuts, dtype=np.int64).reshape(-1, 2)
 
 
-def _encoded(documents: Iterator[Document], tokenizer: Tokenizer) -> Iterator[tuple[Document, Encoded]]:
-    batch: list[Document] = []
-    for document in documents:
-        batch.append(document)
-        if len(batch) == BATCH or sum(len(one.text) for one in batch) > BATCH_CHARACTERS:
-            yield from zip(batch, tokenizer.encode([one.text for one in batch]), strict=True)
+def _encoded(documents: Iterator[str], tokenizer: Tokenizer) -> Iterator[tuple[str, Encoded]]:
+    batch: list[str] = []
+    for text in documents:
+        batch.append(text)
+        if len(batch) == BATCH or sum(map(len, batch)) > BATCH_CHARACTERS:
+            yield from zip(batch, tokenizer.encode(batch), strict=True)
             batch = []
-    yield from zip(batch, tokenizer.encode([one.text for one in batch]), strict=True)
+    yield from zip(batch, tokenizer.encode(batch), strict=True)

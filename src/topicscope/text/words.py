@@ -146,8 +146,7 @@ def states_of_words(
     """Each word's mean over its tokens, at the first of them; what is left at the others means nothing."""
     if (lengths <= 1).all():
         return states
-    begins = _begins(lengths)
-    result = states.astype(np.float64)
+    begins, result = _begins(lengths), states.astype(np.float64)
     result[begins] = np.add.reduceat(result, begins, axis=0) / lengths[begins][:, None]
     return result
 

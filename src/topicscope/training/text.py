@@ -85,8 +85,7 @@ def _make_tokenizer(data: TextData, corpus: Corpus, folder: Path, report: Report
         logger.info("training a tokenizer of %d tokens.", data.vocabulary)
 
         def texts() -> Iterator[str]:
-            progress = bytes_read(corpus, report, why="for the tokenizer")
-            return (document.text for document in corpus.documents(progress))
+            return corpus.documents(bytes_read(corpus, report, why="for the tokenizer"))
 
         engine = train_wordpiece(texts, data.vocabulary, lowercase=data.lowercase)
         save_tokenizer(engine, part, longest=data.longest)

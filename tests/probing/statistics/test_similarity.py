@@ -17,7 +17,6 @@ from topicscope.probing.statistics.similarity import (
     similarity_tests,
     topic_contrasts,
 )
-from topicscope.probing.study import principal_places
 from topicscope.records import Comparison
 
 
@@ -103,25 +102,6 @@ def test_cosine_is_the_dot_product_of_directions() -> None:
     vectors = np.array([[3.0, 4.0], [0.0, 2.0], [0.0, 0.0]])
     assert prepared(vectors, "cosine") == pytest.approx(np.array([[0.6, 0.8], [0, 1], [0, 0]]))
     assert prepared(vectors, "dot") == pytest.approx(vectors)
-
-
-def test_places_in_two_dimensions_are_classical_scaling_of_the_distances_between_directions() -> None:
-    draw = np.random.default_rng(9)
-    vectors = draw.normal(size=(12, 7)) * np.array([5, 3, 1, 1, 1, 1, 1])
-    places, share = principal_places(vectors)
-    cosine = prepared(vectors, "cosine") @ prepared(vectors, "cosine").T
-    # Torgerson: squared distances centred twice, their two largest eigenvalues.
-    centre = np.eye(12) - 1 / 12
-    values, axes = np.linalg.eigh(-centre @ (2 - 2 * cosine) @ centre / 2)
-    expected = axes[:, -2:] * np.sqrt(values[-2:])
-    assert places @ places.T == pytest.approx(expected @ expected.T, abs=1e-12)
-    assert share == pytest.approx(values[-2:].sum() / values.sum())
-    # Lengths do not count; the control: if they did, the places would be others.
-    assert principal_places(vectors * draw.uniform(0.1, 3, size=(12, 1)))[0] == pytest.approx(places, abs=1e-12)
-    assert np.linalg.svd(vectors - vectors.mean(axis=0))[1][:2] != pytest.approx(np.sqrt(values[-2:])[::-1], rel=0.1)
-    # One direction alone has the second dimension 0, and no direction none.
-    assert principal_places(np.array([[1.0], [-1.0], [2.0]]))[0][:, 1] == pytest.approx(np.zeros(3))
-    assert principal_places(np.ones((3, 2)))[1] == pytest.approx(0, abs=1e-12)
 
 
 def test_replicates_of_auc_follow_those_counted_pair_by_pair() -> None:

@@ -1,4 +1,4 @@
-"""Figures of the probe, from its rows: Table 1's layout, depth, topics, heads, words, topic maps, checkpoints."""
+"""Figures of the probe, from its rows: Table 1's layout, depth, topics, heads, words, checkpoints."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,9 +10,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator
 
-from topicscope.records import SIGNIFICANT, Comparison, ProbeRow, TopicMap, TopicRow, WordMap
+from topicscope.records import SIGNIFICANT, Comparison, ProbeRow, TopicRow, WordMap
 from topicscope.reporting.answer import ASSIGNMENTS, MEASURES, answering, is_encoded, model_label
-from topicscope.reporting.figures import Cells, Panel, Series, cells, curves, dots, folded, panels, save_figure
+from topicscope.reporting.figures import Cells, Panel, Series, cells, curves, dots, save_figure
 from topicscope.reporting.palette import BLUE, GREEN, GREY, ORANGE, PALETTE
 from topicscope.reporting.rounding import comparison_text
 
@@ -24,7 +24,7 @@ MOST_SHOWN = 60
 
 
 def draw(rows: Sequence[ProbeRow], maps: Sequence[WordMap], folder: Path) -> list[Path]:
-    """All figures: Table 1 as a picture, depth, topics, heads, words, topic maps, structure over checkpoints."""
+    """All figures: Table 1 as a picture, depth, topics, heads, words, structure over checkpoints."""
     folder.mkdir(exist_ok=True)
     return [path for name, figure in _figures(rows, maps) for path in save_figure(figure, folder / name)]
 
@@ -45,8 +45,6 @@ def _figures(rows: Sequence[ProbeRow], maps: Sequence[WordMap]) -> Iterator[tupl
         yield "heads", head_maps(answered, title=title)
     if shown := {each.label or each.model: each for each in maps if each.words}:
         yield "words", word_maps(shown, title="Cosine similarity of word embeddings (Figure 3)")
-    if placed := {each.label or each.model: each.topic_map for each in maps if each.topic_map}:
-        yield "topic-map", topic_maps(placed)
     for number, model in enumerate(dict.fromkeys(row.model for row in rows), 1):
         own = _chosen([row for row in rows if row.model == model], assignment)
         if len({row.revision for row in own}) > 1:
@@ -220,26 +218,6 @@ def word_maps(models: Mapping[str, WordMap], *, title: str) -> Figure:
         title_of = name + (f"\nits tokenizer splits {left}" if left else "")
         tables.append(Cells(values=values, rows=each.words, columns=each.words, title=title_of, texts=texts))
     return cells(title, tables, scale=(-1.0, 1.0), bar="cosine similarity", cell=(0.42, 0.42))
-
-
-def topic_maps(models: Mapping[str, TopicMap]) -> Figure:
-    """Words of some topics in two dimensions, a panel per model, coloured by topic."""
-    columns, rows = min(len(models), 2), -(-len(models) // 2)
-    title = "Topic map: words in the two dimensions in which their embeddings' directions vary most"
-    figure, axes = panels(title, (5.4 * columns, 5.4 * rows), rows, columns, lines=None, used=len(models))
-    for panel, (name, drawn) in zip(axes.flat, models.items(), strict=False):
-        places, of_topic = np.array(drawn.places), np.array(drawn.topics)
-        for topic, colour in zip(dict.fromkeys(drawn.topics), cycle(PALETTE), strict=False):
-            own = of_topic == topic
-            panel.plot(*places[own].T, "o", color=colour, markersize=3, label=topic)
-            for (x, y), word in zip(places[own], np.array(drawn.words)[own], strict=True):
-                figure.rows.append({"panel": name, "series": topic, "x": float(x), "y": float(y), "text": word})
-                panel.annotate(word, (x, y), (2, 2), textcoords="offset points", fontsize=6, color=colour)
-        panel.set_title(folded(f"{name}: {drawn.share:.0%} of the variance", 4.5), fontsize=9)
-        panel.set(xticks=[], yticks=[])
-        panel.margins(0.12, 0.08)
-        panel.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=2, fontsize=6)
-    return figure
 
 
 def over_checkpoints(rows: Sequence[ProbeRow], *, title: str) -> Figure:

@@ -43,8 +43,8 @@ from topicscope.reporting.page.material import Material, Row
 from topicscope.reporting.rounding import NOTHING, comparison_text, is_significant, readable, with_interval
 from topicscope.reporting.verdicts import KINDS, counts, headline, source_table
 
-# Drawings of a probe by the beginnings of their names, in the order of the page; the first three answer its question.
-DRAWN = ("depth", "topics-", "topic-map", "ratios-", "heads", "words", "checkpoints-")
+# Drawings of a probe by the beginnings of their names, in the order of the page; the first two answer its question.
+DRAWN = ("depth", "topics-", "ratios-", "heads", "words", "checkpoints-")
 MOST_TOPICS, MOST_ROWS = 300, 1_000
 # The most points of an axis of a landscape: a panel has no pixels for more.
 GRID_POINTS = 61
@@ -171,8 +171,8 @@ def probe_section(folder: Path, number: int, material: Material) -> Row | None:
         "lda": any(row.fraction is not None for row in rows),
         "rows": [table_row(row) for row in rows],
         "topics": _topics(topic_words or []),
-        "answering": [image for image in images if image["name"].startswith(DRAWN[:3])],
-        "images": [image for image in images if not image["name"].startswith(DRAWN[:3])],
+        "answering": [image for image in images if image["name"].startswith(DRAWN[:2])],
+        "images": [image for image in images if not image["name"].startswith(DRAWN[:2])],
     }
 
 
