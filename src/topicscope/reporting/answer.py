@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Literal
 
+from topicscope.errors import first_few
 from topicscope.records import (
     SIGNIFICANT,
     Comparison,
@@ -48,15 +49,15 @@ def verdict(comparison: Comparison, p: float | None) -> Verdict:
     return "no" if comparison.auc_high is not None and comparison.auc_high < NEXT_TO_NOTHING else "unclear"
 
 
-def _by_layers(layers: Sequence[HiddenLayer]) -> list[Verdict]:
-    return [verdict(layer.centred_cosine, layer.centred_cosine.p_all_layers) for layer in layers]
-
-
 def _is_above(comparison: Comparison) -> bool:
     """Whether the whole interval, of the ratio or else of the difference, is on the side of the same topic."""
-    if comparison.ratio is not None:
-        return comparison.low is not None and comparison.low > 1
-    return comparison.difference_low is not None and comparison.difference_low > 0
+    has_ratio = comparison.ratio is not None
+    low = comparison.low if has_ratio else comparison.difference_low
+    return low is not None and low > (1 if has_ratio else 0)
+
+
+def _by_layers(layers: Sequence[HiddenLayer]) -> list[Verdict]:
+    return [verdict(layer.centred_cosine, layer.centred_cosine.p_all_layers) for layer in layers]
 
 
 def model_label(row: ProbeRow) -> str:
@@ -72,13 +73,15 @@ def labels_of(rows: Sequence[ProbeRow]) -> dict[str, str]:
 def answers(rows: Sequence[ProbeRow]) -> list[str]:
     """A paragraph per model, then the rule; models whose rows lack the numbers are left out."""
     chosen = answering(rows)
-    # Models that were probed at different times may have different thresholds.
+    if not chosen:
+        return []
+    # Models with vocabularies of different size may have different thresholds.
     several = len({row.fraction for row in chosen}) > 1
     at = [f" (threshold {row.fraction:g})" if several and row.fraction else "" for row in chosen]
-    sentences = [
+    paragraphs = [
         f"{model_label(row)}{where}. {' '.join(_sentences(row))}" for row, where in zip(chosen, at, strict=True)
     ]
-    return [*sentences, RULE.format(assignment=ASSIGNMENTS.get(chosen[0].assignment, ""))] if sentences else []
+    return [*paragraphs, RULE.format(assignment=ASSIGNMENTS.get(chosen[0].assignment, ""))]
 
 
 def answering(rows: Sequence[ProbeRow]) -> list[ProbeRow]:
@@ -121,12 +124,7 @@ def where_strongest(layers: Sequence[LayerAttention]) -> str:
 
 def _layers(numbers: Sequence[int]) -> str:
     """Ascending numbers, with a dash for those in a row: ``layers 1–3, 5``."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
+    runs = [[number for _, number in run] for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])]
     written = ", ".join(f"{run[0]}–{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
     return f"layer{'s' * (len(numbers) > 1)} {written}"
 
@@ -155,12 +153,10 @@ def _of_states(layers: Sequence[HiddenLayer]) -> list[str]:
         area = f" (AUC {shown} in layer {best.layer}, where it is largest)"
     if "yes" not in verdicts:
         return [f"Hidden states: {'no' if set(verdicts) == {'no'} else 'unclear'}{area}."]
-    first = verdicts.index("yes")
-    if all(each == "yes" for each in verdicts[first:]):
-        where = "in every layer" if first == 0 else f"from layer {layers[first].layer} on"
-    else:
-        yes = [layer.layer for layer, each in zip(layers, verdicts, strict=True) if each == "yes"]
-        where = f"in {_layers(yes)}"
+    yes = [layer.layer for layer, each in zip(layers, verdicts, strict=True) if each == "yes"]
+    where = f"in {_layers(yes)}"
+    if yes == [layer.layer for layer in layers[-len(yes) :]]:
+        where = "in every layer" if len(yes) == len(layers) else f"from layer {yes[0]} on"
     return [f"Hidden states: yes, {where}{area}."]
 
 
@@ -198,10 +194,13 @@ def probe_notes(corpora: Sequence[CorpusRow], rows: Sequence[ProbeRow]) -> list[
 
     rows: those of probe.json, which say what each model was measured on.
     """
-    several = len(corpora) > 1
-    return [
-        (f"{_models(about, rows)}: " if several else "") + sentence for about in corpora for sentence in _notes(about)
-    ]
+    notes = []
+    for about in corpora:
+        measured = [row.title for row in rows if (row.tokenizer, row.length) == (about.tokenizer, about.length)]
+        names = first_few(list(dict.fromkeys(measured)), 1) or "no model"
+        ground = f"for {names} (tokenizer {about.tokenizer[:8]}, passages of {about.length} tokens): "
+        notes += [ground * (len(corpora) > 1) + sentence for sentence in _notes(about)]
+    return notes
 
 
 def _notes(about: CorpusRow) -> list[str]:
@@ -210,11 +209,11 @@ def _notes(about: CorpusRow) -> list[str]:
     if about.words_left_out:
         splits = f'the tokenizer of "{about.tokenizer_name}" splits these words, which are left out'
         remedy = "--several-tokens measures them too"
-        notes.append(f"own topics: {splits} ({remedy}): {_listed(about.words_left_out)}.")
+        notes.append(f"own topics: {splits} ({remedy}): {first_few(about.words_left_out, LISTED)}.")
     if absent := about.words_without_attention:
         count = f"{len(absent):,} of {about.words:,} words"
         unseen = f"{count} are in no passage that is measured, and have no attention"
-        notes.append(f"own topics: {unseen}: {_listed(absent)}.")
+        notes.append(f"own topics: {unseen}: {first_few(absent, LISTED)}.")
     quality = {name: value for name, value in (about.topic_quality or {}).items() if value is not None}
     known = [f"{name} {value:.3f}" for name, value in quality.items()]
     weak = " Topics may be weak: with c_npmi below 0, their likeliest words occur together less often than by chance."
@@ -230,20 +229,6 @@ def word_notes(maps: Sequence[WordMap]) -> list[str]:
     ]
 
 
-def _listed(words: Sequence[str]) -> str:
-    more = len(words) - LISTED
-    return ", ".join(words[:LISTED]) + (f" and {more:,} more" if more > 0 else "")
-
-
-def _models(about: CorpusRow, rows: Sequence[ProbeRow]) -> str:
-    """``for bert and 2 more (tokenizer 0ca024b4, passages of 126 tokens)``."""
-    ground = (about.tokenizer, about.length)
-    names = list(dict.fromkeys(row.title for row in rows if (row.tokenizer, row.length) == ground))
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    shown = names[0] if names else "no model"
-    return f"for {shown}{more} (tokenizer {about.tokenizer[:8]}, passages of {about.length} tokens)"
-
-
 # Two models compared.
 
 PAIRED_RULE = (
@@ -256,10 +241,7 @@ PAIRED = {"attention": "Attention", "cosine matrix": "Embeddings", "hidden centr
 
 
 def paired(comparisons: Sequence[PairedRow]) -> list[PairedRow]:
-    """The rows of comparisons.json behind the answer: largest threshold, first assignment, three measures.
-
-    They are chosen for each pair of models by itself.
-    """
+    """The rows of comparisons.json behind the answer: each pair of models at the largest threshold, first assignment."""
     chosen = []
     for _, of_pair in groupby(comparisons, key=_names_of):
         own = list(of_pair)
@@ -288,30 +270,24 @@ def paired_answers(comparisons: Sequence[PairedRow], labels: Mapping[str, str]) 
     """
     paragraphs = []
     for (model, against), of_pair in groupby(paired(comparisons), key=_names_of):
-        own, sentences = list(of_pair), []
-        for measure, label in PAIRED.items():
-            if rows := [row for row in own if row.measure == measure]:
-                sentences.append(
-                    f"{label}: {_every_layer(rows) if measure.startswith('hidden') else _number(rows[0])}."
-                )
+        own = list(of_pair)
+        by_measure = {label: [row for row in own if row.measure == measure] for measure, label in PAIRED.items()}
+        sentences = [f"{label}: {_compared(rows)}." for label, rows in by_measure.items() if rows]
         paragraphs.append(f"{labels.get(model, model)} against {labels.get(against, against)}. {' '.join(sentences)}")
     return [*paragraphs, PAIRED_RULE] if paragraphs else []
 
 
-def _number(row: PairedRow) -> str:
-    # Beside averages around zero a ratio says nothing: then the difference does.
-    if row.ratio_of_ratios is not None and (row.low or 0) > 0:
-        numbers = f"{with_interval(row.ratio_of_ratios, row.low, row.high)} times its ratio"
-    elif row.difference is not None:
-        numbers = f"{with_interval(row.difference, row.difference_low, row.difference_high)} in same − different"
-    else:
-        return "no number"
-    return f"{paired_verdict(row)}, {numbers}"
-
-
-def _every_layer(rows: Sequence[PairedRow]) -> str:
-    """Hidden states: more, less and not told apart, each with its layers."""
-    layers: dict[str, list[int]] = {}
+def _compared(rows: Sequence[PairedRow]) -> str:
+    """The verdict with its number; of hidden states the layers of each verdict."""
+    row, layers = rows[0], dict[str, list[int]]()
+    if row.layer is None:
+        # Beside averages around zero a ratio says nothing: then the difference does.
+        if row.ratio_of_ratios is not None and (row.low or 0) > 0:
+            return f"{paired_verdict(row)}, {with_interval(row.ratio_of_ratios, row.low, row.high)} times its ratio"
+        if row.difference is None:
+            return "no number"
+        interval = with_interval(row.difference, row.difference_low, row.difference_high)
+        return f"{paired_verdict(row)}, {interval} in same − different"
     for row in rows:
         layers.setdefault(paired_verdict(row), []).append(row.layer or 0)
     if len(layers) == 1:
@@ -337,25 +313,27 @@ def latex(rows: Sequence[ProbeRow]) -> str:
     table = []
     for row in (row for row in rows if not row.centred):
         threshold = "own" if row.fraction is None else f"{row.fraction:g}"
-        name = f"{model_label(row)}/{threshold}/{row.assignment}/{row.embedding}"
-        measures = {"cosine": row.cosine, "dot": row.dot, "attention": row.attention}
-        for measure, numbers in measures.items():
-            lines += [
-                rf"\expandafter\def\csname probe@{name}@{measure}{part}\endcsname{{{text}}}"
-                for part, text in _cells(numbers or Comparison()).items()
-            ]
-        about = [latex_text(model_label(row)), threshold, row.assignment, row.embedding]
-        cells = [rf"\probe{{{name}}}{{{measure}}}" for measure in measures]
-        table.append(rf"{' & '.join([*about, *cells])} \\")
-    lines += [
-        r"\expandafter\def\csname probetable\endcsname{%",
-        r"\begin{longtable}{@{}lllllll@{}}",
-        r"\toprule model & threshold & topics & embedding & cosine & dot product & attention \\ \midrule \endhead",
-        *table,
-        r"\bottomrule",
-        r"\end{longtable}}",
-    ]
-    return "\n".join(lines) + "\n"
+        about = (model_label(row), threshold, row.assignment, row.embedding)
+        name = "/".join(about)
+        lines += [
+            rf"\expandafter\def\csname probe@{name}@{measure}{part}\endcsname{{{text}}}"
+            for measure in MEASURES
+            for part, text in _cells(getattr(row, measure) or Comparison()).items()
+        ]
+        cells = [rf"\probe{{{name}}}{{{measure}}}" for measure in MEASURES]
+        table.append(rf"{' & '.join([latex_text(about[0]), *about[1:], *cells])} \\")
+    return "\n".join(
+        [
+            *lines,
+            r"\expandafter\def\csname probetable\endcsname{%",
+            r"\begin{longtable}{@{}lllllll@{}}",
+            rf"\toprule model & threshold & topics & embedding & {' & '.join(MEASURES.values())} \\ \midrule \endhead",
+            *table,
+            r"\bottomrule",
+            r"\end{longtable}}",
+            "",
+        ]
+    )
 
 
 def _cells(numbers: Comparison) -> dict[str, str]:

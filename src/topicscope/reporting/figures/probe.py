@@ -116,17 +116,9 @@ def _ratios(comparisons: Sequence[Comparison], own: int) -> list[Series]:
         ("printed in the paper", [at for at in places if at >= own], ORANGE, hollow | {"marker": "D"}),
     ]
     return [
-        Series(
-            x=at,
-            y=_numbers(here, "ratio"),
-            low=_numbers(here, "low") if at == kinds[0][1] else (),
-            high=_numbers(here, "high") if at == kinds[0][1] else (),
-            label=label,
-            colour=colour,
-            style=style,
-        )
+        _series(at, [comparisons[place] for place in at], interval=not style, label=label, colour=colour, style=style)
         for label, at, colour, style in kinds
-        if (here := [comparisons[place] for place in at])
+        if at
     ]
 
 
@@ -137,34 +129,19 @@ def depth(rows: Sequence[ProbeRow]) -> Figure:
     """
     states, attention = list[Series](), list[Series]()
     for row, colour in zip(rows, cycle(PALETTE), strict=False):
-        hidden, attending = row.hidden_by_layer or [], row.attention_by_layer
-        for series, layers, numbers, name, ends in (
-            (states, hidden, [layer.centred_cosine for layer in hidden], "auc", "auc_"),
-            (attention, attending, attending, "ratio", ""),
-        ):
-            at = [layer.layer for layer in layers]
-            low, high = (_numbers(numbers, ends + end) for end in ("low", "high"))
-            label, style = model_label(row), {"marker": "o", "markersize": 4}
-            series.append(
-                Series(x=at, y=_numbers(numbers, name), low=low, high=high, label=label, colour=colour, style=style)
-            )
+        look: dict[str, Any] = {"label": model_label(row), "colour": colour, "style": {"marker": "o", "markersize": 4}}
+        hidden = row.hidden_by_layer or []
+        at = [layer.layer for layer in hidden]
+        states.append(_series(at, [layer.centred_cosine for layer in hidden], "auc", **look))
+        at = [layer.layer for layer in row.attention_by_layer]
+        attention.append(_series(at, row.attention_by_layer, **look))
+    title, y = "hidden states, words of different passages", "AUC, same against different topic"
+    ratio = "attention, same / different topic"
     return curves(
         "At which depth topics are encoded, with 95 % intervals",
         [
-            Panel(
-                series=states,
-                title="hidden states, words of different passages",
-                x="layer",
-                y="AUC, same against different topic",
-                levels={"": 0.5},
-            ),
-            Panel(
-                series=attention,
-                title="attention, all heads of a layer",
-                x="layer",
-                y="attention, same / different topic",
-                levels={"": 1.0},
-            ),
+            Panel(series=states, title=title, x="layer", y=y, levels={"": 0.5}),
+            Panel(series=attention, title="attention, all heads of a layer", x="layer", y=ratio, levels={"": 1.0}),
         ],
     )
 
@@ -177,10 +154,8 @@ def topic_ranking(topics: Sequence[TopicRow], *, title: str) -> Figure:
     series = []
     for label, encoded in (("encoded", True), ("not encoded", False)):
         at = [place for place, topic in enumerate(shown) if is_encoded(topic.cosine) is encoded]
-        own = [shown[place].cosine for place in at]
-        middle, low, high = (_numbers(own, f"difference{end}") for end in ("", "_low", "_high"))
         style = {} if encoded else {"markerfacecolor": "white"}
-        series.append(Series(x=at, y=middle, low=low, high=high, label=label, style=style))
+        series.append(_series(at, [shown[place].cosine for place in at], "difference", label=label, style=style))
     names = [f"{topic.topic}: {', '.join(topic.words[:4])}" for topic in shown]
     label = "cosine of a topic's own words less that with other words"
     return dots(title + left, names, {label: series}, levels={label: {"": 0.0}}, size=(8.0, 0.2))
@@ -233,23 +208,29 @@ def over_checkpoints(rows: Sequence[ProbeRow], *, title: str) -> Figure:
         if all(each.difference is None and each.ratio is None for each in comparisons):
             continue
         apart = any(each.ratio is None and each.difference is not None for each in comparisons)
-        names = ("difference", "difference_low", "difference_high") if apart else ("ratio", "low", "high")
+        label, level = ("same − different topic", 0.0) if apart else ("same / different topic", 1.0)
         series = []
         for fraction, (colour, marker) in zip(dict.fromkeys(row.fraction for row in rows), styles, strict=False):
-            own = [measured(row, measure) for row in rows if row.fraction == fraction]
-            at = [revisions.index(row.revision or "") for row in rows if row.fraction == fraction]
-            middle, low, high = (_numbers(own, end) for end in names)
-            label = f"threshold {threshold(fraction)}"
-            series.append(
-                Series(x=at, y=middle, low=low, high=high, label=label, colour=colour, style={"marker": marker})
-            )
-        label, level = ("same − different topic", 0.0) if apart else ("same / different topic", 1.0)
+            of_threshold = [row for row in rows if row.fraction == fraction]
+            look: dict[str, Any] = {"label": f"threshold {threshold(fraction)}", "colour": colour}
+            at = [revisions.index(row.revision or "") for row in of_threshold]
+            own = [measured(row, measure) for row in of_threshold]
+            series.append(_series(at, own, "difference" if apart else "ratio", style={"marker": marker}, **look))
         shown.append(
             Panel(
                 series=series, title=name, x="checkpoint", y=label, levels={"": level}, ticks=dict(enumerate(revisions))
             )
         )
     return curves(title, shown)
+
+
+def _series(
+    x: Sequence[int], comparisons: Sequence[Comparison], name: str = "ratio", *, interval: bool = True, **look: Any
+) -> Series:
+    """A number of each comparison, with its interval."""
+    prefix = "" if name == "ratio" else f"{name}_"
+    low, high = (_numbers(comparisons, prefix + end) if interval else () for end in ("low", "high"))
+    return Series(x=x, y=_numbers(comparisons, name), low=low, high=high, **look)
 
 
 def _numbers(comparisons: Sequence[Comparison], name: str) -> list[float]:
