@@ -20,7 +20,7 @@ from topicscope.probing.models import HuggingFaceModel, Loading, Outputs, model_
 from topicscope.probing.passes import Text, attention_sums
 from topicscope.probing.settings import Machine, ProbeSettings, TopicOptions
 from topicscope.probing.sources import find_model
-from topicscope.probing.study import CPU_BATCH, MOST_HIDDEN, PASSAGES, Asked, Ground, Study, word_map
+from topicscope.probing.study import CPU_BATCH, MOST_HIDDEN, PASSAGES, Ground, ModelStudy, Study, word_map
 from topicscope.text.corpora import open_corpus
 from topicscope.work import WORKER_ENVIRONMENT
 
@@ -51,7 +51,7 @@ def compare_forward(passages: int = PASSAGES) -> None:
     model = HuggingFaceModel(source, tokenizer.special, Loading("cpu", length=settings.text.length))
     with tempfile.TemporaryDirectory() as folder:
         ground = Ground(settings, open_corpus("wiki-sample"), machine, Path(folder))
-        study = Study(ground, tokenizer, [Asked(0, model, word_map(model, tokenizer, (), None))])
+        study = Study(ground, tokenizer, [ModelStudy(0, model, word_map(model, tokenizer, (), None))])
         every = -(-len(study.chosen) // MOST_HIDDEN)
         texts = [
             Text(

@@ -55,10 +55,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "run/passages.json": {"source": "wiki", "problems": ["wiki: 1 broken line was left out."]},
         "probe/corpus.json": [CORPUS_ROW],
         "probe/probe-settings.json": {"corpus": "wiki", "dtype": "float32", "seed": 0},
-        "topics/topics.json": {
-            "fits": [{"seed": 0, "tokenizer": "t", "tokenizer_name": "bert", "split": True}],
-            "quality": {},
-        },
     }
     for name, content in contents.items():
         (out / name).write_text(json.dumps(content))

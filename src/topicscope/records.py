@@ -7,7 +7,6 @@ other keys beside those that are declared. A caller that can go on without a fil
     run on text       passages/passages.json, beside these
     reproduce         claims.json  article.json  settings.json  runs/…/run.safetensors  landscapes.json
     probe             probe.json  probe-settings.json  comparisons.json  corpus.json  words.json  topics.csv
-                      topics-…/topics.json
     sweep, landscape  sweep.json; landscapes.json
 """
 
@@ -205,13 +204,6 @@ class Sides(Struct, frozen=True, kw_only=True):
     different: Number = None
 
 
-class AttentionComparison(Comparison, frozen=True, kw_only=True):
-    """A model's attention, averaged over layers and heads."""
-
-    pairs: Sides = Sides()
-    """How many pairs of positions there are."""
-
-
 class LayerAttention(Comparison, frozen=True, kw_only=True):
     """The attention of one layer, averaged over its heads."""
 
@@ -324,7 +316,7 @@ class ProbeRow(Struct, frozen=True, kw_only=True):
     topics: Count = 0
     cosine: Comparison | None = None
     dot: Comparison | None = None
-    attention: AttentionComparison | None = None
+    attention: Comparison | None = None
     attention_by_layer: list[LayerAttention] = []
     attention_by_layer_head: list[list[HeadComparison]] = []
     hidden_by_layer: list[HiddenLayer] | None = None
@@ -461,7 +453,7 @@ class ProbeResult(Struct, frozen=True, kw_only=True):
 
 
 class TopicFit(Struct, frozen=True, kw_only=True):
-    """One fit of LDA, as topics.json describes it."""
+    """One fit of LDA."""
 
     seed: Count
     tokenizer: str = ""
@@ -476,13 +468,6 @@ class TopicFit(Struct, frozen=True, kw_only=True):
     log_likelihood_per_word: Number = None
     diversity: Number = None
     c_npmi: Number = None
-
-
-class FittedTopicsFile(Struct, frozen=True, kw_only=True):
-    """A topics.json: the fits whose arrays are in the topics.safetensors beside it, and how good they are."""
-
-    fits: Annotated[list[TopicFit], Meta(min_length=1)]
-    quality: dict[str, Number] = {}
 
 
 # Run folders.
@@ -756,8 +741,6 @@ LANDSCAPES = File[list[LandscapeRecord]](
 # Files of the probe.
 
 
-# Arrays of a fit: each word's number (``text.words``), and P(word | topic).
-FITTED = {"tokens": "int32", "topic_word": "float32"}
 PROBE_AGAIN = "remove it and run topicscope probe again with the same --out"
 
 

@@ -4,6 +4,7 @@ import contextlib
 import csv
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ from topicscope.errors import InputError
 from topicscope.probing import study
 from topicscope.probing.folder import Measured, MeasuredGroup, ProbeFolder
 from topicscope.probing.models import HuggingFaceModel
+from topicscope.probing.packing import unpacked
 from topicscope.probing.settings import Record
 from topicscope.probing.statistics.resampling import Comparable
 from topicscope.probing.study import fitted_on
-from topicscope.probing.topics import FittedTopics
-from topicscope.records import PassagesFile, ProbeRow, TopicFit
+from topicscope.probing.topics import SavedTopics
+from topicscope.records import PassagesFile, ProbeRow
 from topicscope.text.corpora import open_corpus
 from topicscope.text.tokens import Passages
 
@@ -254,28 +256,20 @@ def test_topics_fitted_on_what_would_be_measured_or_on_another_corpus_need_no_ha
     given = [str(tiny / "bert"), "--topics-from", str(saved), "--no-halves"]
     assert run(tiny, tmp_path / "first", *given, leave_out=OF_LDA) == 2
     assert "was fitted on one half of the articles, and --no-halves asks for all" in capsys.readouterr().err
-    about = json.loads((saved / "topics.json").read_text())
-    assert fitted_text(about, tiny, halves=True) == "the other half of the articles"
-    for fit in about["fits"]:
-        fit["split"] = False
+    fits = unpacked(saved / "topics.safetensors", SavedTopics).fits
+    empty, corpus = np.zeros(0, dtype=np.int32), fits[0].about.corpus
+    about = PassagesFile(source="", corpus=corpus, problems=[])
+    passages = Passages(empty, empty, np.zeros(1, dtype=np.int64), empty, about)
+
+    def text(*, halves: bool, **changes: Any) -> str:
+        """What rows say that topics with such descriptions were fitted on, if they are not refused."""
+        other = [replace(each, about=msgspec.structs.replace(each.about, **changes)) for each in fits]
+        return fitted_on(other, passages, halves=halves, folder=None)
+
+    assert text(halves=True) == "the other half of the articles"
     with pytest.raises(InputError, match="was fitted on all articles, so that none is left to measure on"):
-        fitted_text(about, tiny, halves=True)
-    assert fitted_text(about, tiny, halves=False) == "the same articles"
-    for fit in about["fits"]:
-        fit["corpus"] = "another"
+        text(halves=True, split=False)
+    assert text(halves=False, split=False) == "the same articles"
     with pytest.raises(InputError, match="was fitted on another corpus, so no half of this one is known to be new"):
-        fitted_text(about, tiny, halves=True)
-    assert fitted_text(about, tiny, halves=False) == "another corpus"
-
-
-def fitted_text(about: dict[str, Any], tiny: Path, *, halves: bool) -> str | None:
-    """What rows say that topics with these descriptions were fitted on, if they are not refused."""
-    array = np.zeros((2, 2), dtype=np.float32)
-    tokens = np.arange(2, dtype=np.int32)
-    described = msgspec.convert(about["fits"], list[TopicFit])
-    fits = [FittedTopics(tokens, array, each) for each in described]
-    digest = open_corpus(str(tiny / "corpus.txt")).digest
-    empty = np.zeros(0, dtype=np.int32)
-    corpus = PassagesFile(source="", corpus=digest, problems=[])
-    passages = Passages(empty, empty, np.zeros(1, dtype=np.int64), empty, corpus)
-    return fitted_on(fits, passages, halves=halves, folder=None)
+        text(halves=True, corpus="another")
+    assert text(halves=False, corpus="another") == "another corpus"

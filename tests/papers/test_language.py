@@ -15,7 +15,7 @@ from topicscope.papers.needs import PRESETS, Probing
 from topicscope.papers.paper import paper
 from topicscope.papers.topic_structure import language
 from topicscope.papers.topic_structure.experiments import BERT, PAPER_MODELS
-from topicscope.records import AttentionComparison, ProbeResult
+from topicscope.records import ProbeResult
 
 SYNTHETIC = ("figure10/joint/cross-entropy-adam", "figure1/cross-entropy-adam")
 CLAIMS = {claim.id: claim for claim in PAPER.claims if claim.quantity.startswith("language.")}
@@ -86,7 +86,7 @@ def test_nothing_is_decided_without_its_test_or_its_interval(name: str) -> None:
 
 
 def test_an_effect_that_a_permutation_explains_is_not_taken_for_one() -> None:
-    lucky = fabricated(1.5, attention=numbers(0.015, 0.01, AttentionComparison, p=0.3))
+    lucky = fabricated(1.5, attention=numbers(0.015, 0.01, p=0.3))
     decided = verdicts(lucky, UNTRAINED)
     assert decided["table1/attention"] == "undecided"
     assert decided["table1/embeddings"] == "holds"

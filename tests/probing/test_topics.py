@@ -179,7 +179,7 @@ def test_fits_are_found_again_and_saved_for_other_models(tmp_path: Path, monkeyp
         assert (loaded.topic_word == one.topic_word).all()
         assert (loaded.tokens == one.tokens).all()
         assert loaded.about == one.about
-    with pytest.raises(InputError, match="which is not that of"):
+    with pytest.raises(InputError, match="not that of"):
         load_topics(tmp_path, passages, Words.of(None, word_tokenizer(3, 3)))
     for spoilt, sentence in (
         (fits[0].tokens[::-1], "do not fit each other"),

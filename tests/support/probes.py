@@ -8,7 +8,6 @@ from topicscope.papers.topic_structure import language
 from topicscope.papers.topic_structure.experiments import FRACTIONS
 from topicscope.probing.settings import PAPER_WORDS
 from topicscope.records import (
-    AttentionComparison,
     Comparison,
     HeadComparison,
     MatchedComparison,
@@ -49,7 +48,7 @@ def fabricated(
         own = {
             "model": model, "revision": "", "fraction": fraction, "words": 100, "topics": 10, "articles": 50,
             "cosine": numbers(0.2 * here, 0.2), "dot": numbers(2 * here, 2.0),
-            "attention": numbers(0.01 * here, 0.01, AttentionComparison),
+            "attention": numbers(0.01 * here, 0.01),
             "attention_by_layer_head": [[head(ratio, p=1.0 if ratio == 1 else 0.01)] * 2],
             "over_largest_threshold": None if place == 2 else dict.fromkeys(
                 language.MEASURES, Ratio(ratio=fall, low=fall * 0.99, high=fall * 1.01)

@@ -49,7 +49,7 @@ from topicscope.work import Report
 
 if TYPE_CHECKING:
     from topicscope.probing.models import Subject
-    from topicscope.probing.study import Finished
+    from topicscope.probing.study import ModelStudy
 
 SIGNS = (
     "*: p < 0.05 by a two-sided permutation test over words, not corrected; the interval is over articles "
@@ -242,7 +242,7 @@ def _probe(models: Sequence[Any], options: Options, report: Report | None) -> Pr
     # This refuses what is wrong before the folder is made.
     measured = measure_models(models, ground, revisions=shown.revision, show_words=shown.show_words, labels=shown.label)
     with folder.opened(settings.record(corpus), locked(folder.path)):
-        finished: list[Finished] = []
+        finished: list[ModelStudy] = []
         for model in measured:
             finished = sorted([*finished, model], key=lambda model: model.place)
             folder.keep(model.measured)
@@ -272,7 +272,9 @@ def _check(models: Sequence[Any], options: Options) -> None:
     check_exists(options.study.text.corpus)
 
 
-def _written(folder: ProbeFolder, finished: "Sequence[Finished]", against: str | None, report: Report | None) -> Probed:
+def _written(
+    folder: ProbeFolder, finished: "Sequence[ModelStudy]", against: str | None, report: Report | None
+) -> Probed:
     """Write everything that is about all models, whenever they were probed."""
     from topicscope.probing.topics import save_topics
     from topicscope.reporting.figures.probe import draw

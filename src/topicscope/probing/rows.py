@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float
 from msgspec import Struct, structs
 from safetensors.numpy import load_file
 
+from topicscope import records
 from topicscope.probing.folder import MeasuredGroup
 from topicscope.probing.packing import packed, unpacked
 from topicscope.probing.passes import Plan, read_plan
@@ -51,21 +52,6 @@ from topicscope.probing.statistics.similarity import (
     topic_contrasts,
 )
 from topicscope.randomness import Purpose, generator
-from topicscope.records import (
-    AttentionComparison,
-    HeadComparison,
-    HiddenLayer,
-    LayerAttention,
-    LayerComparison,
-    MatchedComparison,
-    MatchedPairs,
-    ProbeRow,
-    Ratio,
-    Sides,
-    TopicComparison,
-    TopicRow,
-    TopPairs,
-)
 
 Vectors = Mapping[str, np.ndarray]
 KINDS: tuple[Kind, ...] = ("cosine", "dot")
@@ -128,7 +114,7 @@ class Group:
         values: Sequence[Float[np.ndarray, "kept kept"]],
         kept: Bool[np.ndarray, " word"],
         counts: Float[np.ndarray, "kept kept"] | None = None,
-    ) -> list[list[TopicComparison]]:
+    ) -> list[list[records.TopicComparison]]:
         """Comparisons of single topics, of matrices over these words."""
         contrasts = topic_contrasts(
             values,
@@ -145,7 +131,7 @@ class Group:
 class Embeddings(Struct, frozen=True):
     """Rows with the numbers of embeddings alone, one per variant, and those by which models are compared."""
 
-    rows: list[ProbeRow]
+    rows: list[records.ProbeRow]
     compared: dict[str, Comparable]
     """By measure."""
 
@@ -197,13 +183,13 @@ class EmbeddingTask:
             )
             comparisons[variant, kind] = contrast(same, different, auc=auc, p=test.p)
             compared[f"{kind} {variant.name}"] = Comparable(same, different, auc, test.values)
-        by_topic: list[list[TopicRow] | None] = [None] * len(VARIANTS)
+        by_topic: list[list[records.TopicRow] | None] = [None] * len(VARIANTS)
         if group.topics:
             cosines = (_vectors(vectors, group.tested, variant) for variant in VARIANTS)
             contrasts = group.by_topic([each @ each.T for each in cosines], group.tested.kept)
             by_topic = [self._topic_rows(group, each) for each in contrasts]
         rows = [
-            ProbeRow(
+            records.ProbeRow(
                 model="",
                 revision="",
                 fraction=group.tested.fraction,
@@ -215,17 +201,17 @@ class EmbeddingTask:
                 cosine=comparisons[variant, "cosine"],
                 dot=comparisons[variant, "dot"],
                 by_topic=topics,
-                matched=MatchedPairs(cosine=matched_similarity(matched[variant], balances, group.labellings)),
+                matched=records.MatchedPairs(cosine=matched_similarity(matched[variant], balances, group.labellings)),
                 lda_seeds=len(group.places),
             )
             for variant, topics in zip(VARIANTS, by_topic, strict=True)
         ]
         return packed(Embeddings(rows, compared))
 
-    def _topic_rows(self, group: Group, contrasts: Sequence[TopicComparison]) -> list[TopicRow]:
+    def _topic_rows(self, group: Group, contrasts: Sequence[records.TopicComparison]) -> list[records.TopicRow]:
         names, kept = group.tested.topic_names, group.tested.membership.sum(axis=0).tolist()
         return [
-            TopicRow(
+            records.TopicRow(
                 topic=names[topic] if names else topic,
                 words=list(self.topic_words[topic]),
                 kept=kept[topic],
@@ -250,7 +236,7 @@ def _vectors(
 class ModelRows(Struct, frozen=True):
     """What is known of a model: rows that lack its name and the corpus, and the numbers that models are compared by."""
 
-    rows: list[ProbeRow]
+    rows: list[records.ProbeRow]
     groups: list[MeasuredGroup]
 
 
@@ -304,14 +290,14 @@ class SummaryTask:
 class AttentionNumbers:
     """Attention, hidden states and Table 2 under one group of labellings."""
 
-    attention: AttentionComparison
-    by_layer: list[LayerAttention]
-    by_layer_head: list[list[HeadComparison]]
-    matched: MatchedComparison
-    by_topic: list[TopicComparison]
-    hidden: list[HiddenLayer] | None
-    hidden_by_topic: list[TopicComparison]
-    top_pairs: list[TopPairs]
+    attention: records.Comparison
+    by_layer: list[records.LayerAttention]
+    by_layer_head: list[list[records.HeadComparison]]
+    matched: records.MatchedComparison
+    by_topic: list[records.TopicComparison]
+    hidden: list[records.HiddenLayer] | None
+    hidden_by_topic: list[records.TopicComparison]
+    top_pairs: list[records.TopPairs]
     """For each variant."""
 
     compared: dict[str, Comparable]
@@ -321,9 +307,9 @@ class AttentionNumbers:
         """The layer of ``hidden_by_topic``: the one that distinguishes topics best."""
         return best_layer(self.hidden) if self.hidden_by_topic and self.hidden else None
 
-    def with_attention(self, rows: Sequence[TopicRow]) -> list[TopicRow]:
+    def with_attention(self, rows: Sequence[records.TopicRow]) -> list[records.TopicRow]:
         """Rows of single topics, with attention and hidden states too."""
-        hidden: Sequence[TopicComparison | None] = self.hidden_by_topic or [None] * len(rows)
+        hidden: Sequence[records.TopicComparison | None] = self.hidden_by_topic or [None] * len(rows)
         return [
             structs.replace(row, attention=attention, hidden=states, hidden_layer=self.hidden_layer)
             for row, attention, states in zip(rows, self.by_topic, hidden, strict=True)
@@ -362,36 +348,31 @@ def _of_group(totals: AttentionTotals, group: Group, vectors: Vectors, words: Se
     near, examples = totals.matched_heads(first), totals.examples.reshape(-1, *tests.single.shape, 3)
     same, different = _sides(group, averages.mean(axis=(3, 4)))
     auc = group.average([totals.auc(place) for place in group.places])
-    pairs = totals.of("counts", first)[0].sum(axis=1).tolist()
-    by_topic = list[TopicComparison]()
+    by_topic = list[records.TopicComparison]()
     if group.topics:
         sums, counts = totals.pairs.matrices(group.tested)
         [by_topic] = group.by_topic([sums], group.tested.kept, counts)
     hidden, compared, hidden_by_topic = _hidden(totals.hidden, group) if totals.hidden else (None, {}, [])
 
-    def head(layer: int, place: int) -> HeadComparison:
+    def head(layer: int, place: int) -> records.HeadComparison:
         distant = contrast(near.same[:, layer, place], near.different[:, layer, place])
         shown = examples[:SHOWN_PAIRS, layer, place]
         return extended(
             contrast(*_sides(group, averages[..., layer, place]), p=float(tests.together[layer, place])),
-            HeadComparison,
+            records.HeadComparison,
             layer=layer + 1,
             head=place + 1,
             p_single=finite(tests.single[layer, place]),
             q=finite(tests.rates[layer, place]),
-            matched=Ratio(ratio=distant.ratio, low=distant.low, high=distant.high),
+            matched=records.Ratio(ratio=distant.ratio, low=distant.low, high=distant.high),
             examples=[f"{words[int(one)]} {words[int(two)]}" for value, one, two in shown if np.isfinite(value)],
         )
 
     layers, heads = tests.single.shape
     return AttentionNumbers(
-        attention=extended(
-            contrast(same, different, auc=auc, p=permutation_p(ratios, size=1.0)),
-            AttentionComparison,
-            pairs=Sides(same=pairs[SAME_TOPIC], different=pairs[DIFFERENT_TOPIC]),
-        ),
+        attention=contrast(same, different, auc=auc, p=permutation_p(ratios, size=1.0)),
         by_layer=[
-            extended(contrast(*_sides(group, values)), LayerAttention, layer=layer)
+            extended(contrast(*_sides(group, values)), records.LayerAttention, layer=layer)
             for layer, values in enumerate(np.moveaxis(averages.mean(axis=4), 3, 0), start=1)
         ],
         by_layer_head=[[head(layer, place) for place in range(heads)] for layer in range(layers)],
@@ -416,7 +397,7 @@ def _sides(group: Group, averages: Float[np.ndarray, "seed replicate kind"]) -> 
     return [group.seeds.average(averages[:, :, kind]) for kind in (SAME_TOPIC, DIFFERENT_TOPIC)]
 
 
-def _matched(totals: AttentionTotals, group: Group, p: float) -> MatchedComparison:
+def _matched(totals: AttentionTotals, group: Group, p: float) -> records.MatchedComparison:
     without, balances = [], []
     for place, labelling in zip(group.places, group.labellings, strict=True):
         table = totals.pairs_by_distance.among(labelling.kept)
@@ -429,7 +410,9 @@ def _matched(totals: AttentionTotals, group: Group, p: float) -> MatchedComparis
     return matched_attention(same, different, p, without, balances, group.labellings)
 
 
-def _hidden(sums: HiddenSums, group: Group) -> tuple[list[HiddenLayer], dict[str, Comparable], list[TopicComparison]]:
+def _hidden(
+    sums: HiddenSums, group: Group
+) -> tuple[list[records.HiddenLayer], dict[str, Comparable], list[records.TopicComparison]]:
     """Comparisons of each layer, the numbers by which models are compared, and single topics in the best layer."""
     # Two words that are each in two passages or more always have a pair of places in different passages.
     common, vocabulary = np.zeros(len(group.plan.tokens), dtype=bool), len(group.plan.tokens)
@@ -447,19 +430,19 @@ def _hidden(sums: HiddenSums, group: Group) -> tuple[list[HiddenLayer], dict[str
         # All layers see the same permutations.
         tests += similarity_tests([matrix], own.among_kept, stratum, permutations, generator=group.permuting(2))
     together = maximum_p(np.stack([test.values for test in tests], axis=1))
-    compared, layers = dict[str, Comparable](), list[HiddenLayer]()
+    compared, layers = dict[str, Comparable](), list[records.HiddenLayer]()
     for layer, (test, same, different, auc) in enumerate(zip(tests, *numbers.averages(), strict=True)):
         comparison = contrast(same, different, auc=auc, p=test.p)
         compared[f"hidden centred_cosine {layer}"] = Comparable(same, different, auc, test.values)
-        centred = extended(comparison, LayerComparison, p_all_layers=finite(together[layer]))
-        layers.append(HiddenLayer(layer=layer, words=len(words), centred_cosine=centred))
-    by_topic = list[TopicComparison]()
+        centred = extended(comparison, records.LayerComparison, p_all_layers=finite(together[layer]))
+        layers.append(records.HiddenLayer(layer=layer, words=len(words), centred_cosine=centred))
+    by_topic = list[records.TopicComparison]()
     if group.topics:
         [by_topic] = group.by_topic([sums.similarities(best_layer(layers), words, vocabulary)], own.kept)
     return layers, compared, by_topic
 
 
-def best_layer(layers: Sequence[HiddenLayer]) -> int:
+def best_layer(layers: Sequence[records.HiddenLayer]) -> int:
     """The layer that distinguishes topics best."""
     return int(np.argmax([layer.centred_cosine.auc or 0.0 for layer in layers]))
 
@@ -472,7 +455,7 @@ def top_pair_number(labelling: Labelling) -> int:
 
 def over_largest_threshold(
     compared: Sequence[Mapping[str, Comparable]], labellings: Sequence[Labelling], place: int, variant: Variant
-) -> dict[str, Ratio] | None:
+) -> dict[str, records.Ratio] | None:
     """How many times as large a labelling's ratios are as those of the largest threshold of the same assignment.
 
     compared: for each labelling, numbers by measure, all under the same draws. There is nothing for the largest

@@ -7,11 +7,11 @@ finished, its rows are made, while the others are still being worked on.
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from operator import methodcaller
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -116,8 +116,9 @@ class Ground:
     report: Report | None = None
 
 
-class Asked(NamedTuple):
-    """A model that is asked for."""
+@dataclass(eq=False)
+class ModelStudy:
+    """A model that is asked for, and once it was measured, what came out."""
 
     place: int
     """Its place in the order asked for."""
@@ -126,15 +127,9 @@ class Asked(NamedTuple):
     shown: WordMap
     """Cosines of a few words; its label is also that of rows."""
 
-
-class Finished(NamedTuple):
-    """A model that was measured."""
-
-    place: int
-    study: "Study"
-    rows: list[ProbeRow]
-    shown: WordMap
-    measured: Measured
+    study: "Study" = field(init=False)
+    rows: list[ProbeRow] = field(init=False)
+    measured: Measured = field(init=False)
 
 
 def probe(
@@ -167,7 +162,7 @@ def measure_models(
     revisions: Sequence[str] = (),
     show_words: Sequence[str] = (),
     labels: Sequence[str] = (),
-) -> Iterator[Finished]:
+) -> Iterator[ModelStudy]:
     """Measure models, each as soon as it is asked for; they come as they are finished.
 
     What is wrong with models, corpus and topics is refused before this returns, and before anything is written; what
@@ -179,7 +174,7 @@ def measure_models(
     labels: what tables and figures call the models, if anything.
     """
     settings, report = ground.settings, ground.report
-    together: dict[tuple[str, int], tuple[Tokenizer, list[Asked]]] = {}
+    together: dict[tuple[str, int], tuple[Tokenizer, list[ModelStudy]]] = {}
     given = [(model, revision) for model in models for revision in (revisions or ("",))]
     if not all(isinstance(model, str) for model in models):
         ground = replace(ground, machine=replace(ground.machine, workers=1, engine="local"))
@@ -200,14 +195,16 @@ def measure_models(
         check_topics(settings, tokenizer)
         # The map is made at once, while the model is loaded.
         shown = word_map(model, tokenizer, show_words, labels[place] if labels else None)
-        together.setdefault((tokenizer.digest, model.length), (tokenizer, []))[1].append(Asked(place, model, shown))
+        together.setdefault((tokenizer.digest, model.length), (tokenizer, []))[1].append(
+            ModelStudy(place, model, shown)
+        )
     stop_word_list(settings.topics.stop_words)
     # This refuses a field that is not there, and files without text.
     next(ground.corpus.documents())
     return _measured(ground, list(together.values()))
 
 
-def _measured(ground: Ground, together: Sequence[tuple[Tokenizer, list[Asked]]]) -> Iterator[Finished]:
+def _measured(ground: Ground, together: Sequence[tuple[Tokenizer, list[ModelStudy]]]) -> Iterator[ModelStudy]:
     """Prepare what all models are measured on, then yield each model as soon as all of its work is done."""
     for study in [Study(ground, tokenizer, models) for tokenizer, models in together]:
         yield from study.measured()
@@ -262,60 +259,49 @@ def fitted_on(fits: Sequence[FittedTopics], passages: Passages, *, halves: bool,
     return "another corpus" if elsewhere else "the other half of the articles" if halves else "the same articles"
 
 
-def make_plan(
-    labellings: Sequence[Labelling],
-    passages: Passages,
-    words: Words,
-    chosen: Int[np.ndarray, " chosen"],
-    settings: ProbeSettings,
-    *,
-    every: Int[np.ndarray, " word"] | None = None,
-) -> Plan:
-    """Count the words of the labellings, and their pairs, in the measured passages.
+@dataclass(frozen=True, eq=False)
+class MeasuredText:
+    """The passages that are measured."""
 
-    every: all words among which the pairs that co-occur most are looked for (Table 2); by default the labelled ones.
-    """
-    number = max(top_pair_number(each) for each in labellings)
-    beside = () if every is None else most_co_occurring(every, passages, words, chosen, number)
-    together = over_one_vocabulary(labellings, beside)
-    places = words.places(together[0].tokens)
-    frequency, pairs = counted(places, passages, chosen)
-    lengths = np.append(words.lengths, np.int32(1))
-    return Plan(together, frequency, pairs, settings.measures.head_permutations, settings.seed, places, lengths)
+    passages: Passages
+    words: Words
+    chosen: Int[np.ndarray, " chosen"]
 
+    def plan(self, labellings: Sequence[Labelling], every: Int[np.ndarray, " word"], settings: ProbeSettings) -> Plan:
+        """Count the words of the labellings, and their pairs.
 
-def most_co_occurring(
-    every: Int[np.ndarray, " word"],
-    passages: Passages,
-    words: Words,
-    chosen: Int[np.ndarray, " chosen"],
-    number: int,
-) -> Int[np.ndarray, " top"]:
-    """The words of so many pairs that co-occur most in these passages."""
-    frequency, _ = counted(words.places(every), passages, chosen, pairs=False)
-    frequent = np.sort(every[np.argsort(-frequency, kind="stable")[:MOST_FREQUENT]])
-    _, table = counted(words.places(frequent), passages, chosen)
-    top = top_pairs(table, number)
-    return frequent[np.unique([table.first[top], table.second[top]])]
+        every: all words among which the pairs that co-occur most are looked for (Table 2).
+        """
+        beside = self.most_co_occurring(every, max(map(top_pair_number, labellings)))
+        together = over_one_vocabulary(labellings, beside)
+        places, lengths = self.words.places(together[0].tokens), np.append(self.words.lengths, np.int32(1))
+        permutations = settings.measures.head_permutations
+        return Plan(together, *self._counted(places), permutations, settings.seed, places, lengths)
 
+    def most_co_occurring(self, every: Int[np.ndarray, " word"], number: int) -> Int[np.ndarray, " top"]:
+        """The words of so many pairs that co-occur most, of these words."""
+        if not len(every):
+            return every
+        frequency, _ = self._counted(self.words.places(every), pairs=False)
+        frequent = np.sort(every[np.argsort(-frequency, kind="stable")[:MOST_FREQUENT]])
+        _, table = self._counted(self.words.places(frequent))
+        top = top_pairs(table, number)
+        return frequent[np.unique([table.first[top], table.second[top]])]
 
-def counted(
-    places: Int[np.ndarray, " spelling_plus_one"],
-    passages: Passages,
-    chosen: Int[np.ndarray, " chosen"],
-    *,
-    pairs: bool = True,
-) -> tuple[Float[np.ndarray, " word"], PairTable]:
-    """How often each word of a vocabulary, given by its spellings' places, and each pair occurs in these passages."""
-    size = int(places.max()) + 1
-    frequency, table = np.zeros(size), PairTable.merged(size, [])
-    for start in range(0, len(chosen), COUNTED):
-        texts = [places[passages.spelled(passage)] for passage in chosen[start : start + COUNTED].tolist()]
-        flat = np.concatenate(texts)
-        frequency += np.bincount(flat[flat >= 0], minlength=size)
-        if pairs:
-            table = PairTable.merged(size, [table, count_pairs(flat, np.cumsum([0, *map(len, texts)]), size)])
-    return frequency, table
+    def _counted(
+        self, places: Int[np.ndarray, " spelling_plus_one"], *, pairs: bool = True
+    ) -> tuple[Float[np.ndarray, " word"], PairTable]:
+        """How often each word of a vocabulary, given by its spellings' places, and each pair occurs."""
+        size = int(places.max()) + 1
+        frequency, table = np.zeros(size), PairTable.merged(size, [])
+        for start in range(0, len(self.chosen), COUNTED):
+            some = self.chosen[start : start + COUNTED].tolist()
+            texts = [places[self.passages.spelled(passage)] for passage in some]
+            flat = np.concatenate(texts)
+            frequency += np.bincount(flat[flat >= 0], minlength=size)
+            if pairs:
+                table = PairTable.merged(size, [table, count_pairs(flat, np.cumsum([0, *map(len, texts)]), size)])
+        return frequency, table
 
 
 class Study:
@@ -328,7 +314,7 @@ class Study:
     split_words: Sequence[str] = ()
     """The user's own words that the tokenizer splits, which are left out."""
 
-    def __init__(self, ground: Ground, tokenizer: Tokenizer, models: Sequence[Asked]) -> None:
+    def __init__(self, ground: Ground, tokenizer: Tokenizer, models: Sequence[ModelStudy]) -> None:
         """Passages, topics and plan for models with one tokenizer and so many content tokens per passage.
 
         What is in the folder is used; if another process is preparing the same there, this one waits for it.
@@ -364,8 +350,8 @@ class Study:
                     )
             labellings = self._own_topics(own) if own else self._fitted_topics(shared / "topics")
             # Top pairs are those of all words that LDA knows, which leaves stop words out.
-            every = np.unique(np.concatenate([fitted.tokens for fitted in self.fits])) if self.fits else None
-            self.plan = make_plan(labellings, self.passages, self.words, self.chosen, self.settings, every=every)
+            every = np.unique(np.concatenate([np.zeros(0, np.int32), *(fitted.tokens for fitted in self.fits)]))
+            self.plan = MeasuredText(self.passages, self.words, self.chosen).plan(labellings, every, self.settings)
             if own and not self.plan.frequency.any():
                 raise InputError(
                     f"none of the words of --word-topics {own} is in a passage of corpus = "
@@ -393,8 +379,8 @@ class Study:
         return notes
 
     def _own_topics(self, path: Path) -> list[Labelling]:
-        own, self.split_words, without = read_own_topics(path, self.words)
         self.fits = []
+        own, self.split_words, without = read_own_topics(path, self.words)
         if without:
             self.notes.append(f"own topics without a word that is whole were left out: {', '.join(without)}")
         return [own]
@@ -454,14 +440,14 @@ class Study:
             topic_quality=quality(self.fits) if self.fits else None,
         )
 
-    def measured(self) -> Iterator[Finished]:
+    def measured(self) -> Iterator[ModelStudy]:
         """Each model as soon as all of its work is done."""
         measure, machine = methodcaller("measure"), self.machine
         # Embeddings of the plan's words, and each layer's mean vector, are kept as a file of each model. A Ray of our
         # own takes longer to start than these take.
         at_once = workers(machine) if machine.engine == "local" else 1
-        map_tasks(measure, [self.vectors(asked.model) for asked in self.models], self.work, workers=at_once)
-        tasks = [self.tasks(asked.model) for asked in self.models]
+        map_tasks(measure, [self.vectors(own.model) for own in self.models], self.work, workers=at_once)
+        tasks = [self.tasks(own.model) for own in self.models]
         order = [(place, task) for place, own in enumerate(tasks) for task in own]
         waiting = [len(own) for own in tasks]
         done = completed(
@@ -480,7 +466,7 @@ class Study:
             if not waiting[place]:
                 if self.report:
                     self.report(number, len(order), f"{self.models[place].model.title}: tests and intervals")
-                yield self._finished(self.models[place], tasks[place])
+                yield self._finish(self.models[place], tasks[place])
 
     def vectors(self, model: AnyModel) -> Task[ModelVectors]:
         """The work that comes before all other: embeddings of the plan's words, and means of hidden states."""
@@ -540,11 +526,11 @@ class Study:
         if not self.fits:
             own = self.plan.labellings[0].membership.T
             return [self.words.named(self.plan.tokens[topic])[:TOP_WORDS] for topic in own]
-        return [self.words.named(np.array(topic)) for topic in self.fits[0].top_words(TOP_WORDS)]
+        return [self.words.named(topic) for topic in self.fits[0].top_words()]
 
-    def _finished(self, asked: Asked, tasks: Sequence[Task[Shard | EmbeddingTask]]) -> Finished:
+    def _finish(self, own: ModelStudy, tasks: Sequence[Task[Shard | EmbeddingTask]]) -> ModelStudy:
         """Rows of a model whose work is done, and the numbers by which it is compared with others."""
-        model, measures = asked.model, self.settings.measures
+        model, measures = own.model, self.settings.measures
         done = [(task.argument, task.path(self.work)) for task in tasks]
         shards = tuple(path for work, path in done if isinstance(work, Shard))
         paths = {work.labellings: path for work, path in done if isinstance(work, EmbeddingTask)}
@@ -564,7 +550,7 @@ class Study:
         about: dict[str, Any] = {
             "model": model.name,
             "revision": model.revision,
-            "label": asked.shown.label,
+            "label": own.shown.label,
             "causal": model.causal,
             "articles": len(np.unique(self.passages.articles[self.chosen])),
             "passages": len(self.chosen),
@@ -574,5 +560,6 @@ class Study:
             "length": self.length,
             "fitted_on": self.fitted_on,
         }
-        rows = [msgspec.structs.replace(row, **about) for row in result.rows]
-        return Finished(asked.place, self, rows, asked.shown, Measured(model.title, self.plan_file.stem, result.groups))
+        own.study, own.rows = self, [msgspec.structs.replace(row, **about) for row in result.rows]
+        own.measured = Measured(model.title, self.plan_file.stem, result.groups)
+        return own

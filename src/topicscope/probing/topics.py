@@ -17,15 +17,14 @@ from typing import Any, Protocol
 import numpy as np
 from jaxtyping import Float, Float32, Int, Int32, Int64
 from msgspec import Struct, structs
-from safetensors.numpy import save
 
 from topicscope.errors import InputError, UnreadableError, check_at_least, import_for_language
 from topicscope.probing.packing import packed, unpacked
 from topicscope.probing.settings import PAPER_FRACTIONS, Assignment, TopicOptions
 from topicscope.probing.statistics.labelling import Labelling, topic_partners
 from topicscope.randomness import Purpose, generator
-from topicscope.records import FITTED, FittedTopicsFile, TopicFit
-from topicscope.store import read_struct, read_table, read_tensors, struct_text, table_text, write_atomically
+from topicscope.records import TopicFit
+from topicscope.store import first_line, read_table, table_text, write_atomically
 from topicscope.text.stop_words import stop_word_list
 from topicscope.text.tokens import Passages
 from topicscope.text.words import Words
@@ -123,9 +122,9 @@ class FittedTopics:
         """LDA's seed."""
         return self.about.seed
 
-    def top_words(self, count: int = 10) -> list[list[int]]:
+    def top_words(self) -> Int[np.ndarray, "topic top"]:
         """Tokens of each topic's likeliest words."""
-        return self.tokens[top_words(self.topic_word, count)].tolist()
+        return self.tokens[top_words(self.topic_word)]
 
 
 @dataclass(frozen=True)
@@ -162,14 +161,11 @@ def fit_topics(passages: Passages, words: Words, options: TopicOptions, fitting:
             f'"{words.tokenizer.name}" keeps whole: give at most as many topics as words, or more text.'
         )
     _tomotopy()
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"bags-{bags.digest}.safetensors"
-    write_atomically(path, packed(bags))
     tasks = [
         Task(
             f"topics seed {seed}",
             {"version": VERSION, "bags": bags.digest, "settings": [topics, options.iterations, seed, fitting.judged]},
-            (path, topics, options.iterations, seed, fitting.judged),
+            (bags, topics, options.iterations, seed, fitting.judged),
             ".safetensors",
         )
         for seed in fitting.seeds
@@ -263,7 +259,7 @@ def label_fits(fits: Sequence[FittedTopics], options: TopicOptions) -> tuple[lis
     return sorted(labellings, key=lambda labelling: seeds.index(labelling.seed or 0)), notes
 
 
-def fit_lda(bags: Bags, topics: int, iterations: int, seed: int, *, judged: bool = False) -> FittedTopics:
+def fit_lda(bags: Bags, topics: int, iterations: int, seed: int, judged: bool = False) -> FittedTopics:
     """LDA by collapsed Gibbs sampling, on counts of words.
 
     Dirichlet parameters start at tomotopy's 0.1 (topics of a document; fitted every ten sweeps) and 0.01 (words).
@@ -291,9 +287,8 @@ def fit_lda(bags: Bags, topics: int, iterations: int, seed: int, *, judged: bool
     return FittedTopics(bags.tokens, topic_word, about)
 
 
-def _fit(work: tuple[Path, int, int, int, bool]) -> bytes:
-    path, topics, iterations, seed, judged = work
-    return packed(fit_lda(unpacked(path, Bags), topics, iterations, seed, judged=judged))
+def _fit(work: tuple[Bags, int, int, int, bool]) -> bytes:
+    return packed(fit_lda(*work))
 
 
 def _tomotopy() -> Any:
@@ -431,13 +426,16 @@ def _words_by_topic(model: Any, words: int, names: Any) -> Mapping[Any, Sequence
     )
 
 
+class SavedTopics(Struct):
+    """A topics.safetensors."""
+
+    fits: list[FittedTopics]
+
+
 def save_topics(fits: Sequence[FittedTopics], folder: Path) -> None:
-    """Write ``topics.safetensors`` and ``topics.json``, for other models with the same tokenizer and for people."""
-    arrays = {f"seed{one.seed}/{name}": getattr(one, name) for one in fits for name in FITTED}
+    """Write ``topics.safetensors``, for other models with the same tokenizer."""
     folder.mkdir(exist_ok=True)
-    write_atomically(folder / "topics.safetensors", save(arrays))
-    about = FittedTopicsFile(fits=[one.about for one in fits], quality=quality(fits))
-    write_atomically(folder / "topics.json", struct_text(about))
+    write_atomically(folder / "topics.safetensors", packed(SavedTopics(list(fits))))
 
 
 def load_topics(folder: Path, passages: Passages | None, words: Words) -> list[FittedTopics]:
@@ -445,38 +443,27 @@ def load_topics(folder: Path, passages: Passages | None, words: Words) -> list[F
 
     passages: those to be measured, if they are already known.
     """
-    fits, about = _read_topics(folder), _read_topics(folder)[0].about
-    why = None
-    if about.tokenizer != words.tokenizer.digest:
-        why = (
-            f'were fitted with the tokenizer of "{about.tokenizer_name}", which is not that of "{words.tokenizer.name}"'
-        )
+    path, why = folder / "topics.safetensors", None
+    try:
+        fits = unpacked(path, SavedTopics).fits
+        about, last = fits[0].about, max(int(one.tokens[-1]) for one in fits)
+        whole = all(one.topic_word.shape[1:] == one.tokens.shape and (np.diff(one.tokens) > 0).all() for one in fits)
+    except Exception as error:  # whatever safetensors and msgspec raise
+        raise UnreadableError(path, first_line(error), "give a folder topics-… that an earlier probe made") from None
+    if not whole:
+        why = "do not fit each other: give those of an earlier probe"
+    elif about.tokenizer != words.tokenizer.digest:
+        why = f'were fitted with the tokenizer of "{about.tokenizer_name}", not that of "{words.tokenizer.name}"'
     elif about.merged != words.merged:
         why = f"were fitted with --{'' if about.merged else 'no-'}merge-words: give it here too"
     elif passages is not None and about.several_tokens != passages.about.several_tokens:
         why = f"were fitted {'with' if about.several_tokens else 'without'} --several-tokens"
     elif passages is not None and about.several_tokens and about.passages != passages.digest:
         why = "have words of several tokens, which are numbered by their corpus: give it"
-    elif passages is not None and any(one.tokens[-1] >= len(words.names) for one in fits):
+    elif passages is not None and last >= len(words.names):
         why = f"have words beyond the {len(words.names):,} that are known here"
     if why:
         raise InputError(f"The topics in {folder} {why}, or fit them anew.")
-    return fits
-
-
-def _read_topics(folder: Path) -> list[FittedTopics]:
-    """Refused in one sentence if the arrays do not fit each other."""
-    remedy = "give a folder with topics.safetensors and topics.json, as probe writes them"
-    path, fits = folder / "topics.safetensors", []
-    described = read_struct(folder / "topics.json", FittedTopicsFile, remedy).fits
-    arrays = read_tensors(path, remedy)
-    for about in described:
-        tokens, topic_word = (arrays.get(f"seed{about.seed}/{name}", np.zeros(0)) for name in FITTED)
-        kinds = {"tokens": str(tokens.dtype), "topic_word": str(topic_word.dtype)}
-        whole = kinds == FITTED and topic_word.ndim == 2 and len(topic_word) and topic_word.shape[1:] == tokens.shape
-        if not whole or not len(tokens) or tokens[0] < 0 or (np.diff(tokens) <= 0).any():
-            raise UnreadableError(path, f"the arrays of seed {about.seed} do not fit each other", remedy)
-        fits.append(FittedTopics(tokens, topic_word, about))
     return fits
 
 
@@ -486,7 +473,7 @@ def quality(fits: Sequence[FittedTopics]) -> dict[str, float | None]:
     for kind in ("c_npmi", "diversity", "log_likelihood_per_word"):
         values = [value for one in fits if (value := getattr(one.about, kind)) is not None]
         means[kind] = float(np.mean(values)) if values else None
-    return means | {"stability": stability([np.array(one.top_words()) for one in fits])}
+    return means | {"stability": stability([one.top_words() for one in fits])}
 
 
 def top_words(topic_word: Float[np.ndarray, "topic word"], count: int = TOP) -> Int[np.ndarray, "topic top"]:

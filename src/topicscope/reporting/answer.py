@@ -241,7 +241,7 @@ PAIRED = {"attention": "Attention", "cosine matrix": "Embeddings", "hidden centr
 
 
 def paired(comparisons: Sequence[PairedRow]) -> list[PairedRow]:
-    """The rows of comparisons.json behind the answer: each pair of models at the largest threshold, first assignment."""
+    """The rows of comparisons.json behind the answer: of each pair of models those at the largest threshold."""
     chosen = []
     for _, of_pair in groupby(comparisons, key=_names_of):
         own = list(of_pair)

@@ -17,7 +17,7 @@ from topicscope.probing.statistics.pairs import (
     pair_forms,
     top_pairs,
 )
-from topicscope.probing.study import most_co_occurring
+from topicscope.probing.study import MeasuredText
 from topicscope.records import PassagesFile, TopPairs
 from topicscope.text.tokens import Passages
 
@@ -137,10 +137,10 @@ def test_the_words_of_top_pairs_are_found_among_all_words(monkeypatch: pytest.Mo
     seen = np.where(whole & np.isin(tokens, every), words, -1)
     expected = counted_by_loop(seen, offsets)
     best = sorted((-count, pair) for pair, count in expected.items() if pair[0] != pair[1])[:4]
-    chosen, known = np.arange(len(passages)), words_of_one_token(int(tokens.max()) + 1)
-    found = most_co_occurring(every, passages, known, chosen, 4)
+    text = MeasuredText(passages, words_of_one_token(int(tokens.max()) + 1), np.arange(len(passages)))
+    found = text.most_co_occurring(every, 4)
     assert found.tolist() == sorted({word + 7 for _, pair in best for word in pair})
     # The controls: more pairs have more words; the least frequent words are not looked at.
-    assert len(most_co_occurring(every, passages, known, chosen, 60)) > len(found)
+    assert len(text.most_co_occurring(every, 60)) > len(found)
     monkeypatch.setattr("topicscope.probing.study.MOST_FREQUENT", 3)
-    assert len(most_co_occurring(every, passages, known, chosen, 60)) == 3
+    assert len(text.most_co_occurring(every, 60)) == 3

@@ -26,7 +26,7 @@ from topicscope.papers.topic_structure.experiments import (
     T,
     V,
 )
-from topicscope.records import AttentionComparison, Comparison, PredictedStages, ProbeRow
+from topicscope.records import Comparison, PredictedStages, ProbeRow
 from topicscope.reporting import figures
 from topicscope.reporting.figures import Cells, Panel, Series
 from topicscope.reporting.figures.probe import head_maps, ratio_table, word_maps
@@ -302,7 +302,7 @@ def ratios(results: Results, *, title: str, assignment: str) -> Figure:
             embedding="layer",
             cosine=Comparison(ratio=numbers["cosine"]),
             dot=Comparison(ratio=numbers["dot"]),
-            attention=AttentionComparison(ratio=numbers["attention"]),
+            attention=Comparison(ratio=numbers["attention"]),
         )
 
     reference = [printed(model, fraction) for model in own for fraction in FRACTIONS if assignment == "one"]
