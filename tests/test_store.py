@@ -7,10 +7,9 @@ from threading import Thread
 
 import pytest
 
-from support.helpers import run_files, small_settings, start_python
+from support.helpers import start_python
 from topicscope.errors import InputError
 from topicscope.store import LEFTOVER, alone_in, remove_leftovers, write_atomically
-from topicscope.training.loop import train
 
 HOLDS = """
 import sys, time
@@ -133,11 +132,3 @@ def test_what_a_killed_writer_left_is_removed_and_nothing_else(tmp_path: Path) -
     remove_leftovers(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"file", ".user.tmp", "notes.tmp", ".hidden"}
     assert (tmp_path / "file").read_text() == "old"
-
-
-def test_a_run_that_goes_on_is_rid_of_them(tmp_path: Path) -> None:
-    whole = run_files(train(small_settings(), tmp_path / "whole").path)
-    (tmp_path / "run").mkdir()
-    killed_while_writing(tmp_path / "run" / "settings.toml")
-    killed_while_writing(tmp_path / "run" / "checkpoint-3.safetensors")
-    assert run_files(train(small_settings(), tmp_path / "run", resume=True).path) == whole

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from topicscope.commands.options import INLINE, POSITIONAL, keywords, parse
+from topicscope.commands.options import INLINE, POSITIONAL, parse
 from topicscope.commands.train import parse_options as parse_train
 from topicscope.errors import InputError
 
@@ -82,13 +82,10 @@ def test_words_go_over_the_default_and_leave_the_rest_of_it() -> None:
         flat=Flat(per_document=5, length=(3, 4)),
     )
     assert found == expected
-    # Without a default it is the class's own that stays.
+    # Without a default it is the class's own that stays; a hyphen stands for an underscore.
     assert read("--value.no-train").value == Part(start="zero", train=False)
-
-
-def test_hyphens_are_read_where_a_value_has_underscores() -> None:
-    assert parse_train(["--training.schedule", "two-stage", "--out", "x"]).settings.training.schedule == "two_stage"
     assert read("--rates", ".5", "1e-3", "-2", default=Options(files=(), workers=3)).rates == (0.5, 0.001, -2.0)
+    assert parse_train(["--training.schedule", "two-stage", "--out", "x"]).settings.training.schedule == "two_stage"
 
 
 BAD = [
@@ -173,20 +170,12 @@ def test_what_has_no_default_of_its_own_must_be_given_whatever_the_default_is(
         parse(Needs, ["a", "b", "--out", "x"], command="try", description="")
 
 
-def test_a_verb_is_called_with_all_options_but_those_of_the_command() -> None:
-    assert set(keywords(Options(files=()), without=("files", "flat"))) == {
-        "out", "workers", "rates", "word", "value", "key"
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("corpus", [[], ["--data.corpus", "x"]])
-def test_help_all_has_every_setting_and_help_the_usual_ones(
-    corpus: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    printed = {}
-    for option in ("--help", "--help-all"):
-        with pytest.raises(SystemExit):
-            parse_train([*corpus, option])
-        printed[option] = set(re.findall(r"--[\w.-]+", capsys.readouterr().out))
-    assert printed["--help"] - {"--help-all."} < printed["--help-all"]
-    assert ("--data.split" if corpus else "--training.validation-documents") in printed["--help-all"]
+def test_help_all_has_every_setting_and_help_the_usual_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    for corpus, setting in (([], "--training.validation-documents"), (["--data.corpus", "x"], "--data.split")):
+        printed = {}
+        for option in ("--help", "--help-all"):
+            with pytest.raises(SystemExit):
+                parse_train([*corpus, option])
+            printed[option] = set(re.findall(r"--[\w.-]+", capsys.readouterr().out))
+        assert printed["--help"] - {"--help-all."} < printed["--help-all"]
+        assert setting in printed["--help-all"]
