@@ -77,7 +77,8 @@ def landscape_figure(title: str, surfaces: Sequence[Surface], bounds: Bounds, *,
 
 def _draw_loss(figure: Figure, axis: Axes, surface: Surface) -> None:
     excess, weights = surface.loss - surface.loss.min(), surface.weights
-    top = max(float(excess.max()), np.finfo(float).tiny)
+    # Where the loss is the same everywhere, the scale is that of its rounding.
+    top = max(float(excess.max()), float(np.finfo(float).eps))
     norm = LogNorm(vmin=FLOOR_OF_EXCESS * top, vmax=top)
     shown = np.maximum(excess, FLOOR_OF_EXCESS * top)
     # Bands, which take less room than shades.
