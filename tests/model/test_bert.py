@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from support.text_corpus import small_text, small_text_settings
 from topicscope.model.bert import LAYER_NAMES, NAMES, save_bert, to_bert
 from topicscope.model.transformer import Transformer, padded_batch
-from topicscope.model.weights import shapes
+from topicscope.model.weights import NORM_EPSILON, shapes, start_weights
 from topicscope.settings import TEXT_MODEL, Masking
 from topicscope.synthetic.documents import Documents
 from topicscope.synthetic.masking import mask_documents
@@ -87,6 +88,17 @@ def test_gradients_are_those_of_hugging_faces_bert() -> None:
         assert parameter.grad.numpy() == pytest.approx(expected[name].numpy(), abs=1e-12), name
         if name != "key_bias":  # b^K shifts all scores of a query alike: its gradient is zero
             assert parameter.grad.abs().max() > 1e-6, name
+
+
+def test_text_starts_where_bert_starts() -> None:
+    theirs = pytest.importorskip("transformers").BertConfig()
+    assert theirs.layer_norm_eps == NORM_EPSILON
+    for name, weight in start_weights(small_text_settings(), 0, small_text()).items():
+        if name.endswith(("_bias", "_norm")):
+            assert (weight == name.endswith("_norm")).all(), name
+        else:
+            scale = np.sqrt((weight**2).mean()) / theirs.initializer_range
+            assert scale == pytest.approx(1, abs=5 / np.sqrt(2 * weight.size)), name
 
 
 def test_without_any_of_its_parts_it_is_not_bert() -> None:

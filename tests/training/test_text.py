@@ -13,6 +13,7 @@ from support.helpers import run_files
 from support.text_corpus import small_text, small_text_settings, write_corpus
 from topicscope.errors import DivergedError, InputError
 from topicscope.measure.run import read_run
+from topicscope.model.bert import to_bert
 from topicscope.model.transformer import Transformer
 from topicscope.settings import TextData
 from topicscope.store import checkpoint_path
@@ -20,7 +21,7 @@ from topicscope.text.corpora import Corpus, open_corpus
 from topicscope.training import text
 from topicscope.training.engines import make_engine
 from topicscope.training.folder import RunFolder
-from topicscope.training.loop import train
+from topicscope.training.loop import Trainer, empty_run, train
 from topicscope.training.record import Measures
 from topicscope.training.text import prepare_text
 
@@ -80,6 +81,35 @@ def test_recorded_gradients_are_those_of_the_loss() -> None:
         slope = (ends[0] - ends[1]) / (2 * step)
         assert float((gradients[name][0] * direction).sum()) == pytest.approx(slope, rel=1e-5, abs=1e-8), name
         assert abs(slope) > 1e-5, name
+
+
+def test_training_is_that_of_hugging_faces_bert_with_pytorchs_adam() -> None:
+    settings = small_text_settings(training={"precision": "float64", "steps": 6, "validate_every": 0})
+    source = small_text()
+    trainer = Trainer(make_engine(settings, [0], source))
+    start = {name: weight[0].clone() for name, weight in trainer.engine.weights.items()}
+    trainer.begin(empty_run("", settings, [0], source))
+    trainer.run()
+    metrics = {name: of[0] for name, of in trainer.recorded().metrics.items()}
+    # The same masked passages, one after another without padding; the loss is the mean of their means (eq. 1).
+    theirs, stream = to_bert(settings.model, start, source.specials.padding), trainer.engine.streams[0]
+    values = [layer.attention.self.value.weight for layer in theirs.bert.encoder.layer]
+    optimizer = torch.optim.Adam(theirs.parameters(), lr=settings.training.learning_rate)
+    for step, batch in enumerate(stream.chunk(0).parts(stream.steps)[:7]):
+        by_passage = []
+        for passage in (batch.span(place, place + 1) for place in range(len(batch))):
+            asked = np.where(passage.masked, passage.words, -100)
+            tokens, labels = (torch.from_numpy(of.astype(np.int64))[None] for of in (passage.tokens, asked))
+            by_passage.append(theirs(input_ids=tokens, labels=labels).loss)
+        loss = torch.stack(by_passage).mean()
+        assert metrics["loss"][step] == pytest.approx(loss.item(), rel=1e-9)
+        assert metrics["norm/value"][step] == pytest.approx([value.norm().item() for value in values], rel=1e-7)
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        optimizer.step()
+    # The control: on the way the loss and the norms have moved by far more than that.
+    assert np.ptp(metrics["loss"]) > 1e-2
+    assert (np.ptp(metrics["norm/value"], axis=0) > 1e-3).all()
 
 
 def test_text_without_positions_is_computed_on_bags_with_the_same_loss_and_gradients() -> None:
