@@ -174,6 +174,15 @@ def test_the_map_counts_layers_and_one_layer_more_or_less_is_no_verdict() -> Non
     assert decide("figure5/map", {"figure5/a": two, "figure5/b": one}) == "undecided"
 
 
+def test_the_map_counts_equally_many_runs_of_every_setting() -> None:
+    two, one = made_up_on_text(100), made_up_on_text(-3)
+    metrics = {name: np.concatenate([values, one.metrics[name]]) for name, values in two.metrics.items()}
+    more = replace(two, seeds=tuple(range(2 * TEXT_SEEDS)), metrics=metrics)
+    assert stages.two_stage_layers({"figure5/a": more}) == stages.two_stage_layers({"figure5/a": two})
+    # The control: runs that are counted and are not two-stage.
+    assert stages.two_stage_layers({"figure5/a": replace(more, metrics=one.metrics)}).value == 0
+
+
 def longer(run: Run) -> Run:
     """The same with as many rows again, in which W^V goes on growing at its first pace."""
     metrics = {
