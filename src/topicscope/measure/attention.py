@@ -31,11 +31,11 @@ def attention_by_class(
     topics, row = word_topics[tokens], np.eye(tokens.shape[1], dtype=bool)
     attends = ((queries > 0) & (topics > 0))[:, None, :]
     there, is_word = (keys > 0)[:, :, None], (topics > 0)[:, :, None]
-    alike = tokens[:, :, None] == tokens[:, None, :]
+    same_token = tokens[:, :, None] == tokens[:, None, :]
     related = topics[:, :, None] == topics[:, None, :]
     pairs = keys[:, :, None] * queries[:, None, :] - row * keys[:, :, None]
     times = np.broadcast_to(queries[:, None, :] - row, pairs.shape)
-    classes = (is_word & alike, is_word & related & ~alike, is_word & ~related, ~is_word)
+    classes = (is_word & same_token, is_word & related & ~same_token, is_word & ~related, ~is_word)
     chosen = [(kind & there & attends, times, pairs) for kind in classes]
     chosen.append((row & there & attends, np.ones_like(pairs), np.broadcast_to(keys[:, :, None], pairs.shape)))
     averages = []

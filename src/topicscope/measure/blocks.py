@@ -123,10 +123,10 @@ def pattern(matrix: Float[np.ndarray, "token token"], word_topics: Int[np.ndarra
     deviation. "block": entries of two different words of one topic stand out; "diagonal": only those of a word with
     itself do; "none": neither class does.
     """
-    found = stand_out(matrix, word_topics)
-    if found.block > 1:
+    heights = stand_out(matrix, word_topics)
+    if heights.block > 1:
         return "block"
-    return "diagonal" if found.diagonal > 1 else "none"
+    return "diagonal" if heights.diagonal > 1 else "none"
 
 
 def centred_columns(matrix: Float[np.ndarray, "token token"]) -> Float[np.ndarray, "token token"]:

@@ -83,10 +83,10 @@ def distance_from_uniform(
     # Documents are taken one by one: each has few of the tokens, and all pairs of all documents would not fit.
     for document, counts in enumerate(keys):
         present = np.flatnonzero(counts)
-        share, mine = counts[present] / counts.sum(), weights[..., present, :]
+        share, here = counts[present] / counts.sum(), weights[..., present, :]
         # |n e^s/Z − n/N| is n/N · |e^s / (Z/N) − 1|, and Z/N is the average of e^s over the keys.
-        average = np.einsum("k,...kb->...b", share, mine)[..., None, :]
-        distance[..., document, :] = np.einsum("k,...kb->...b", share / 2, np.abs(mine / average - 1))
+        average = np.einsum("k,...kb->...b", share, here)[..., None, :]
+        distance[..., document, :] = np.einsum("k,...kb->...b", share / 2, np.abs(here / average - 1))
     with np.errstate(invalid="ignore"):
         words, mask = (
             np.einsum("...db,db->...", distance[..., some], queries[:, some]) / queries[:, some].sum()

@@ -29,10 +29,10 @@ def mask_documents(
     """
     masked = _draw_masks(documents, masking.mask, needs_visible_key, maskable, generator)
     tokens = documents.tokens.copy()
-    found = MaskedDocuments(documents.lengths, tokens, documents.tokens, masked)
+    result = MaskedDocuments(documents.lengths, tokens, documents.tokens, masked)
     # Most become [MASK]; of those that do not, some get a random word, never [MASK], perhaps the word itself.
-    tokens[found.where] = mask_token
-    shown = found.where[chances(1.0 - masking.replaced, len(found.where), generator=generator)]
+    tokens[result.where] = mask_token
+    shown = result.where[chances(1.0 - masking.replaced, len(result.where), generator=generator)]
     tokens[shown] = documents.tokens.take(shown)
     if masking.random:
         random = shown[chances(masking.random / (masking.keep + masking.random), len(shown), generator=generator)]
@@ -40,7 +40,7 @@ def mask_documents(
             tokens[random] = generator.integers(1, vocabulary, size=len(random), dtype=tokens.dtype)
         else:
             tokens[random] = words[generator.integers(len(words), size=len(random))]
-    return found
+    return result
 
 
 def _draw_masks(

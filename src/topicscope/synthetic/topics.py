@@ -83,8 +83,10 @@ class TopicModel:
         """v, if this is the paper's model of T disjoint topics of v equally likely words; else None."""
         words, remainder = divmod(self.vocabulary - 1, self.topics)
         # Rows of a file are divided by their sums, which moves equal words by a rounding error.
-        alike = not remainder and np.allclose(self.topic_words, equal_topics(self.topics, words), rtol=1e-12, atol=0)
-        return words if alike else None
+        as_papers = not remainder and np.allclose(
+            self.topic_words, equal_topics(self.topics, words), rtol=1e-12, atol=0
+        )
+        return words if as_papers else None
 
     @cached_property
     def _word_outcomes(self) -> "Outcomes":

@@ -149,22 +149,22 @@ def theorem_residuals(
     Losses are over infinite documents of τ < T topics; W^V's are without bias. For a model with a bias pass W + b1⊤:
     frequencies sum to one, so it predicts the same. Topics of your own have an answer to Theorem 2's question alone.
     """
-    topics, words, found = model.topics, model.equal_words, dict[str, Any](notes=())
+    topics, words, residuals = model.topics, model.equal_words, dict[str, Any](notes=())
     if words or model.sampler == "topics":
         require_topic_sets(topics, model.per_document)
     if words:
         documents = infinite_topic_moments(topics, words, model.per_document, masking)
         if value is not None:
-            found["lemma_1"] = family_residuals(value, lemma1(topics, words, masking), documents)
+            residuals["lemma_1"] = family_residuals(value, lemma1(topics, words, masking), documents)
         if gram is not None:
             family, bias = theorem1(topics, words, masking), theorem1_bias(topics, words, masking)
-            found["theorem_1"] = family_residuals(gram, family, documents, bias)
+            residuals["theorem_1"] = family_residuals(gram, family, documents, bias)
     else:
-        found["notes"], documents = (OWN_TOPICS,), infinite_moments(model, masking)
+        residuals["notes"], documents = (OWN_TOPICS,), infinite_moments(model, masking)
     if value is not None:
         optimum = theorem2_of(model, masking)
-        found["theorem_2"] = optimum_residuals(value, optimum, model.word_topics, documents)
-    return found
+        residuals["theorem_2"] = optimum_residuals(value, optimum, model.word_topics, documents)
+    return residuals
 
 
 def beside_theory(

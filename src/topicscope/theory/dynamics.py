@@ -145,22 +145,13 @@ def time_ratio(
     """
     slow = stage2_topic_rate(topics, words, per_document, masking)
     if slow == 0:
-        raise InputError(never_takes_off(per_document, masking))
+        raise InputError(
+            f"with keep = {masking.keep:g} and per_document = {per_document} attention's topic mode never takes off at "
+            "infinite length: word queries say nothing about their target if keep is 0, and there is nothing to choose "
+            "between if all words of a document are of one topic; raise keep, or per_document."
+        )
     root = np.sqrt(topics * words + 1 if width is None else width)
     return float(stage1_topic_rate(topics, words, per_document, masking) * root / slow)
-
-
-def never_takes_off(per_document: int, masking: Masking) -> str:
-    """Why attention's topic mode does not grow at infinite length, in one sentence."""
-    if masking.keep == 0:
-        return (
-            "with keep = 0 the topic mode of attention never takes off at infinite length: a word query says nothing "
-            "about its target; raise keep."
-        )
-    return (
-        f"with per_document = {per_document} the topic mode of attention never takes off at infinite length: all words "
-        "of a document are of one topic, and there is nothing to choose between; raise per_document."
-    )
 
 
 def _visible(masking: Masking) -> float:

@@ -188,13 +188,16 @@ def _value(settings: Settings, topic_model: TopicModel) -> tuple[Matrix, str]:
     own = _has_own_optimum(settings)
     ridge = settings.training.l2 if own else 0.0
     kind = (
-        "For W^V trained alone, with one-hot embeddings and uniform attention; this run differs, "
-        "so only the pattern can be compared. "
+        ""
+        if own
+        else (
+            "For W^V trained alone, with one-hot embeddings and uniform attention; this run differs, so only the pattern "
+            "can be compared. "
+        )
     )
-    said = "" if own else kind
     if training.loss == "squared":
         matrix = finite_optimum(moments(topic_model, settings.masking, training.average), ridge)
-        return matrix, f"{said}The exact optimum for finite documents at λ = {ridge:g}."
+        return matrix, f"{kind}The exact optimum for finite documents at λ = {ridge:g}."
     if topic_model.equal_words is None or not own or not ridge or training.average != "document":
         raise InputError(
             "Under cross-entropy theory gives a W^V to compare with only when W^V alone is trained, with L2, one-hot "
@@ -226,21 +229,21 @@ def optimum_measures(settings: Settings, value: Float[np.ndarray, "layer token t
     squared loss only. Entries of a trained W are noisy, so the distance can be large where the share is near one.
     """
     topic_model, training = TopicModel.from_settings(settings.documents), settings.training
-    found: dict[str, float | None] = dict.fromkeys(OPTIMUM_MEASURES)
+    measures: dict[str, float | None] = dict.fromkeys(OPTIMUM_MEASURES)
     if not _has_own_optimum(settings) or topic_model.vocabulary > LARGEST_VOCABULARY:
-        return found
+        return measures
     try:
         best, _ = _value(settings, topic_model)
     except InputError:
-        return found
+        return measures
     size = float(np.linalg.norm(best))
-    found["distance_to_optimum"] = float(np.linalg.norm(value[0] - best)) / size if size else None
+    measures["distance_to_optimum"] = float(np.linalg.norm(value[0] - best)) / size if size else None
     if training.loss == "squared":
-        exact, ridge = moments(topic_model, settings.masking, training.average), settings.training.l2
+        exact, ridge = moments(topic_model, settings.masking, training.average), training.l2
         here, least = (population_loss(matrix, exact, ridge=ridge) for matrix in (value[0], best))
-        found["excess_over_optimum"] = here - least
-        found["share_of_optimum"] = (1 - here) / (1 - least)
-    return found
+        measures["excess_over_optimum"] = here - least
+        measures["share_of_optimum"] = (1 - here) / (1 - least)
+    return measures
 
 
 def _has_own_optimum(settings: Settings) -> bool:
