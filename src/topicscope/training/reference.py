@@ -187,14 +187,11 @@ def _value(settings: Settings, topic_model: TopicModel) -> tuple[Matrix, str]:
         raise InputError("Theory's matrix is for visible masked keys.")
     own = _has_own_optimum(settings)
     ridge = settings.training.l2 if own else 0.0
-    kind = (
-        ""
-        if own
-        else (
-            "For W^V trained alone, with one-hot embeddings and uniform attention; this run differs, so only the pattern "
-            "can be compared. "
-        )
+    differs = (
+        "For W^V trained alone, with one-hot embeddings and uniform attention; this run differs, "
+        "so only the pattern can be compared. "
     )
+    kind = "" if own else differs
     if training.loss == "squared":
         matrix = finite_optimum(moments(topic_model, settings.masking, training.average), ridge)
         return matrix, f"{kind}The exact optimum for finite documents at λ = {ridge:g}."
