@@ -248,7 +248,7 @@ class AttentionOptimum:
     mask_key: float
     """Weight of word queries on [MASK] keys; 1 in Assumption 2's family."""
     flat: str | None
-    """In which direction the loss is flat, and which of the points there this is; None if the minimiser is unique."""
+    """In which direction the loss is flat, and which of the points there this is; None where it is nowhere flat."""
     attained: bool
     """False if the loss still falls at the largest weights searched: its infimum is at infinite weights."""
 

@@ -326,7 +326,7 @@ def optimum_notes(optimum: Any) -> list[str]:
 
 
 def undefined(name: str, part: Any) -> dict[str, str]:
-    """Why numbers of a part are None, by dotted name: what the docstrings of their fields say."""
+    """Why numbers of a part are None, by dotted name: what the docstrings of their fields say after "None if"."""
     docstrings = field_docstrings(type(part)).items() if part else ()
     missing = {field: text.partition("None if ")[2] for field, text in docstrings if getattr(part, field) is None}
     return {f"{name}.{field}": reason.rstrip(".") for field, reason in missing.items() if reason}

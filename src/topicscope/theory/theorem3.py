@@ -26,9 +26,9 @@ class Theorem3:
     high: float | None
     """λ₂T, upper bound; None if p_m p_r, by which λ₂ divides, is 0."""
     limit: float | None
-    """Limit, Assumption 3: τ/((1 − p_c)p_m); None if p_c = 0, where word queries say nothing of their target, or 1."""
+    """Limit, Assumption 3: τ/((1 − p_c)p_m); None if p_c is 0 (word queries say nothing about their target) or 1."""
     limit_fixed: float | None
-    """Limit, T → ∞ with τ fixed; None if p_c = 0 or 1, or if v = 1, where [MASK] queries pull the average to 1."""
+    """Limit, T → ∞ with τ fixed; None if p_c is 0 or 1, or v = 1 ([MASK] queries pull the average to 1)."""
     violated: tuple[str, ...]
 
 
