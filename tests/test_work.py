@@ -33,7 +33,6 @@ from topicscope.work import (
     completed,
     content_digest,
     map_tasks,
-    scratch_folder,
 )
 
 LONGEST_WAIT = 120.0
@@ -95,9 +94,6 @@ def test_unfinished_work_of_a_task_is_there_when_it_resumes_and_gone_when_it_is_
         map_tasks(half_done, tasks(tmp_path, 1), tmp_path, workers=1)
     assert map_tasks(half_done, tasks(tmp_path, 1), tmp_path, workers=1) == [b"half"]
     assert not list(tmp_path.glob("*.partial"))
-    with scratch_folder() as folder:
-        assert folder.is_dir()
-    assert not folder.parent.exists()
 
 
 def test_killed_workers_are_replaced_and_a_task_that_kills_each_is_named_after_three_attempts(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ Engine ``local`` runs tasks in processes of this machine (joblib's loky), ``ray`
 at an address, whose machines must share the folder.
 """
 
-import contextlib
 import hashlib
 import itertools
 import json
@@ -18,12 +17,10 @@ import re
 import shutil
 import signal
 import socket
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
-from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -80,21 +77,13 @@ class Task(Generic[T]):
         readable = re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")[:80]
         return folder / f"{readable}-{content_digest(self.key)}{self.suffix}"
 
+    def scratch(self, folder: Path) -> Path:
+        """A folder for unfinished work: kept if the task is stopped, removed when it is done."""
+        return _scratch(self.path(folder.resolve()))
 
-# The folder for unfinished work of the task that is being computed.
-_SCRATCH: ContextVar[Path | None] = ContextVar("scratch", default=None)
 
-
-@contextlib.contextmanager
-def scratch_folder() -> Iterator[Path]:
-    """A folder for unfinished work, kept if the task is stopped, there again when it resumes, removed when it is done.
-
-    Its parent may hold what several tasks share. Outside of a task both are temporary.
-    """
-    with tempfile.TemporaryDirectory() as temporary:
-        scratch = _SCRATCH.get() or Path(temporary, "scratch")
-        scratch.mkdir(exist_ok=True)
-        yield scratch
+def _scratch(result: Path) -> Path:
+    return result.with_name(result.name + ".partial")
 
 
 def map_tasks(function: Callable[[T], bytes], tasks: Sequence[Task[T]], folder: Path, **options: Any) -> list[bytes]:
@@ -157,15 +146,10 @@ def check_engine(engine: str, *, address: str | None = None, workers: int | None
 
 def _run(function: Callable[[T], bytes], argument: T, path: Path) -> None:
     """What a worker does. It writes the result, which is then kept whatever happens to the process that asked."""
-    scratch = path.with_name(path.name + ".partial")
-    token = _SCRATCH.set(scratch)
-    try:
-        with threadpool_limits(1):
-            content = function(argument)
-    finally:
-        _SCRATCH.reset(token)
+    with threadpool_limits(1):
+        content = function(argument)
     write_atomically(path, content)
-    shutil.rmtree(scratch, ignore_errors=True)
+    shutil.rmtree(_scratch(path), ignore_errors=True)
 
 
 def _here(function: Callable[[T], bytes], tasks: Mapping[Path, Task[T]], workers: int) -> Iterator[Path]:

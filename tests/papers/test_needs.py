@@ -58,15 +58,17 @@ def test_a_key_has_what_a_training_depends_on_and_not_its_name() -> None:
     assert replace(on_text, most_seeds=20).cost > on_text.cost
 
 
-def test_a_training_has_a_seed_axis_and_common_held_out_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_has_a_seed_axis_and_common_held_out_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(batches, "HELD_OUT_DOCUMENTS", 40)
     for name, count in {"CHUNK": 20, "ATTENTION_DOCUMENTS": 10}.items():
         monkeypatch.setattr(record, name, count)
     need = Experiment(name="small", settings=small_settings(training={"loss": "squared"}), most_seeds=2)
-    run = need.restore(need.compute((3, 8, 9)))
+    run = need.restore(need.compute((3, 8, 9), tmp_path))
     assert run.seeds == (3, 8)
     assert run.weights["value"].shape[0] == len(run.final["held_out_loss"]) == 2
-    alone = need.restore(need.compute((8,)))
+    alone = need.restore(need.compute((8,), tmp_path))
     np.testing.assert_allclose(alone.final["held_out_loss"], run.final["held_out_loss"][1:], rtol=1e-6)
     assert alone.final["held_out_loss"] != pytest.approx(run.final["held_out_loss"][:1])
 
@@ -76,7 +78,7 @@ def test_training_on_text_measures_every_layer(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path, articles=60)
     settings = small_text_settings(corpus, data={"vocabulary": 95}, training={"log_every": 5})
     need = Experiment(name="small", settings=settings, most_seeds=2)
-    run = need.restore(need.compute((0, 1, 2)))
+    run = need.restore(need.compute((0, 1, 2), tmp_path / "scratch"))
     rows = (2, len(run.steps))
     assert np.isfinite(run.metrics["loss"]).all()
     # Attention starts nearly uniform.

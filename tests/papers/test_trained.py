@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -312,10 +313,10 @@ def test_topics_that_overlap_or_follow_zipf_are_distributions() -> None:
     assert overlap[0, -1] == pytest.approx(0.3 / 20)
 
 
-def test_training_a_small_experiment_leads_to_a_verdict() -> None:
+def test_training_a_small_experiment_leads_to_a_verdict(tmp_path: Path) -> None:
     settings = experiments.settings(UNIFORM, "squared", "adam", steps=150, log_every=50, learning_rate=0.01, l2=MILD_L2)
     experiment = Experiment(name="small/squared-adam", settings=settings, most_seeds=2)
-    run = experiment.restore(experiment.compute((0, 1)))
+    run = experiment.restore(experiment.compute((0, 1), tmp_path))
     assert decide("figure2/blocks", {"small/squared-adam": run}) == "holds"
     # Control: the same run with words dealt out to topics in turn.
     mixed = replace(run, theory={**run.theory, "word_topics": MIXED})

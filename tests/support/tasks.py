@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_info
 
-from topicscope.work import Task, map_tasks, scratch_folder
+from topicscope.work import Task, map_tasks
 
 Argument = tuple[int, Path]
 
@@ -56,11 +56,12 @@ def always_killed(argument: Argument) -> bytes:
 
 def half_done(argument: Argument) -> bytes:
     """Stops the first time, and finds what it had done the second time."""
-    with scratch_folder() as folder:
-        if not (folder / "half").exists():
-            (folder / "half").write_text("half")
-            raise KeyboardInterrupt
-        return (folder / "half").read_bytes()
+    folder = tasks(argument[1], 1)[0].scratch(argument[1])
+    folder.mkdir(exist_ok=True)
+    if not (folder / "half").exists():
+        (folder / "half").write_text("half")
+        raise KeyboardInterrupt
+    return (folder / "half").read_bytes()
 
 
 def products(argument: Argument) -> bytes:

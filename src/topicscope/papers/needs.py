@@ -70,8 +70,8 @@ class Need(Protocol):
     def key(self, seeds: Seeds) -> dict[str, Any]:
         """Everything that the result depends on, as plain values, without the name."""
 
-    def compute(self, seeds: Seeds) -> bytes:
-        """Do the work."""
+    def compute(self, seeds: Seeds, scratch: Path) -> bytes:
+        """Do the work, keeping what is unfinished in a folder, beside which several may share others."""
 
     def restore(self, content: bytes) -> Any:
         """The result from what ``compute`` returned."""
@@ -125,7 +125,7 @@ class Experiment:
             "gradients": self.gradients,
         }
 
-    def compute(self, seeds: Seeds) -> bytes:
+    def compute(self, seeds: Seeds, scratch: Path) -> bytes:
         """Train all seeds and measure: in memory, or on text, which takes long, with checkpoints to resume from."""
         from topicscope.training.loop import train_seeds
 
@@ -135,14 +135,13 @@ class Experiment:
         from topicscope.training.folder import RunFolder
         from topicscope.training.text import prepare_text
 
-        with work.scratch_folder() as scratch:
-            # Text is the same for experiments that differ in training alone: made once.
-            shared, folder = scratch.parent / f"text-{work.content_digest(asdict(data))}", RunFolder(scratch / "run")
-            with alone_in(shared):
-                text, _ = prepare_text(data, shared)
-            folder.path.mkdir(exist_ok=True)
-            folder.create(self.settings)
-            return run_bytes(train_seeds(self.settings, seeds, text, folder=folder))
+        # Text is the same for experiments that differ in training alone: made once.
+        shared, folder = scratch.parent / f"text-{work.content_digest(asdict(data))}", RunFolder(scratch / "run")
+        with alone_in(shared):
+            text, _ = prepare_text(data, shared)
+        folder.path.mkdir(parents=True, exist_ok=True)
+        folder.create(self.settings)
+        return run_bytes(train_seeds(self.settings, seeds, text, folder=folder))
 
     def restore(self, content: bytes) -> Run:
         """The run."""
@@ -198,18 +197,17 @@ class Probing:
         settings = msgspec.to_builtins(asdict(self._settings(seeds)), enc_hook=str)
         return {"version": self.VERSION, "model": find_model(self.model).digest, "settings": settings}
 
-    def compute(self, seeds: Seeds) -> bytes:
+    def compute(self, seeds: Seeds, scratch: Path) -> bytes:
         """Fit topics, or use those of another model with the same tokenizer, and measure, in this process alone."""
         from topicscope.probing.settings import Machine
         from topicscope.probing.study import probe
 
         settings = self._settings(seeds)
-        with work.scratch_folder() as own:
-            # Passages depend on this beside the tokenizer; topics are named by what they depend on.
-            ground = work.content_digest({"version": self.VERSION, "text": asdict(settings.text)})
-            machine, shared = Machine(device="cpu", workers=1), own.parent / f"ground-{ground}"
-            # No claim is about the coherence of topics, hidden states or single topics.
-            result = probe([self.model], settings, machine=machine, work=own, shared=shared, detailed=False)
+        # Passages depend on this beside the tokenizer; topics are named by what they depend on.
+        ground = work.content_digest({"version": self.VERSION, "text": asdict(settings.text)})
+        machine, shared = Machine(device="cpu", workers=1), scratch.parent / f"ground-{ground}"
+        # No claim is about the coherence of topics, hidden states or single topics.
+        result = probe([self.model], settings, machine=machine, work=scratch, shared=shared, detailed=False)
         return msgspec.json.encode(result)
 
     def restore(self, content: bytes) -> ProbeResult:
@@ -227,7 +225,8 @@ def task(need: Need, seeds: Seeds, folder: Path) -> work.Task[Callable[[], bytes
     ending = f"-{work.content_digest(key)}{need.suffix}"
     there = next(folder.glob(f"*{ending}"), None)
     name = there.name.removesuffix(ending) if there else need.name
-    return work.Task(name, key, partial(need.compute, seeds), suffix=need.suffix)
+    scratch = work.Task(name, key, None, suffix=need.suffix).scratch(folder)
+    return work.Task(name, key, partial(need.compute, seeds, scratch), suffix=need.suffix)
 
 
 def is_there(need: Need, seeds: Seeds, folder: Path) -> bool:

@@ -126,7 +126,7 @@ class Numbers:
     def key(self, seeds: tuple[int, ...]) -> dict[str, Any]:
         return {"number": self.number, "seeds": list(seeds)}
 
-    def compute(self, seeds: tuple[int, ...]) -> bytes:
+    def compute(self, seeds: tuple[int, ...], scratch: Path) -> bytes:
         DONE.append(self.name)
         return json.dumps([self.number * (1 + 0.01 * seed) for seed in seeds]).encode()
 

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -333,7 +334,7 @@ class Predictions:
         """The settings; no seed is trained."""
         return {"version": self.VERSION, "cells": [cell.name for cell in self.experiments]}
 
-    def compute(self, seeds: Seeds) -> bytes:
+    def compute(self, seeds: Seeds, scratch: Path) -> bytes:
         """Predict every setting."""
         from topicscope.theory.take_off import Stepping, predict
 
