@@ -3,30 +3,12 @@
 The function ``stages`` is named like the module that defines it: ``topicscope.measure.stages`` is the function.
 """
 
-from topicscope.measure.attention import (
-    ATTENTION_CLASSES,
-    attention_by_class,
-    implied_weights,
-)
-from topicscope.measure.blocks import ClassAverages, block_sums, class_averages, pattern, product_contrasts, stand_out
-from topicscope.measure.stages import (
-    NormStages,
-    Stages,
-    distance_from_uniform,
-    mode_norms,
-    norm_stages,
-    plateau,
-    stages,
-    turning,
-)
-from topicscope.measure.uncertainty import Interval, interval_p, student_interval
+from topicscope.measure.attention import attention_by_class, implied_weights
+from topicscope.measure.blocks import block_sums, class_averages, pattern, product_contrasts, stand_out
+from topicscope.measure.stages import distance_from_uniform, mode_norms, norm_stages, plateau, stages, turning
+from topicscope.measure.uncertainty import interval_p, student_interval
 
 __all__ = [
-    "ATTENTION_CLASSES",
-    "ClassAverages",
-    "Interval",
-    "NormStages",
-    "Stages",
     "attention_by_class",
     "block_sums",
     "class_averages",
