@@ -119,13 +119,6 @@ def test_bad_settings_files_are_one_sentence(
     assert not (tmp_path / "run").exists()
 
 
-def test_an_output_folder_that_is_not_empty_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "mine.txt").write_text("mine")
-    assert main(["train", "--out", str(tmp_path)]) == 2
-    assert "is not empty" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
-
-
 def test_out_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train"]) == 2
     assert "--out is missing" in capsys.readouterr().err

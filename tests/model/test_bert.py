@@ -50,16 +50,16 @@ def test_with_everything_on_it_is_hugging_faces_bert(dtype: torch.dtype, toleran
     model, batch = small_model(dtype), some_batch(dtype)
     theirs = hugging_face(model)(
         input_ids=batch.tokens,
-        attention_mask=batch.keys.long(),
+        attention_mask=batch.keys,
         output_attentions=True,
         output_hidden_states=True,
     )
-    present = batch.keys
+    present = batch.queries > 0
     with torch.no_grad():
-        states = model.states(batch.tokens, present)
+        states = model.states(batch.tokens, batch.keys)
         for ours, hidden in zip(states, theirs.hidden_states, strict=True):
             assert ours[present].numpy() == pytest.approx(hidden[present].detach().numpy(), abs=tolerance)
-        for ours, attention in zip(model.attention(batch.tokens, present), theirs.attentions, strict=True):
+        for ours, attention in zip(model.attention(batch.tokens, batch.keys), theirs.attentions, strict=True):
             # Ours has queries in columns; those of padding mean nothing.
             expected = attention.detach().mT * present[:, None, None]
             assert (ours * present[:, None, None]).numpy() == pytest.approx(expected.numpy(), abs=tolerance)
@@ -74,7 +74,7 @@ def test_gradients_are_those_of_hugging_faces_bert() -> None:
     model, batch = small_model(), some_batch()
     theirs = hugging_face(model)
     (losses(model.predict_masked(batch), batch.words, "cross_entropy") @ batch.weights).backward()
-    logits = theirs(input_ids=batch.tokens, attention_mask=batch.keys.long()).logits[batch.masked]
+    logits = theirs(input_ids=batch.tokens, attention_mask=batch.keys).logits[batch.masked]
     (losses(logits, batch.words, "cross_entropy") @ batch.weights).backward()
     found = {name: each.grad for name, each in theirs.named_parameters() if each.grad is not None}
     expected = {ours: found[name] for ours, name in NAMES.items()}

@@ -67,16 +67,6 @@ def test_forward_is_equation_6(dimension: int) -> None:
     assert found != pytest.approx(equation_6(as_arrays(model), tokens, 4), rel=1e-6)
 
 
-def test_one_hot_embeddings_make_it_equation_7() -> None:
-    model = build_model(small_settings(model=RANDOM_PARTS | {"embedding": {"start": "identity", "train": False}}))
-    weights, tokens = as_arrays(model), [2, 0, 2, 5]
-    one_hot = np.eye(7)[:, tokens]
-    attention = model.attention(torch.tensor([tokens]))[0, 0, 0].detach().numpy()
-    values = weights["value"][0] @ one_hot + weights["value_bias"][0][:, None]
-    expected = values @ attention + weights["prediction_bias"][:, None]
-    assert model(torch.tensor([tokens]))[0].T.detach().numpy() == pytest.approx(expected, rel=1e-10)
-
-
 @pytest.mark.parametrize("loss", ["cross_entropy", "squared"])
 def test_gradients_are_those_of_equation_6_by_finite_differences(loss: Any) -> None:
     model = build_model(small_settings(model={"dimension": 4, **RANDOM_PARTS}))
@@ -110,13 +100,6 @@ def test_attention_is_key_by_query_and_its_columns_sum_to_one() -> None:
     assert attention.shape == (3, 1, 2, 4, 4)
     assert attention.sum(dim=3).detach().numpy() == pytest.approx(1)
     assert attention.sum(dim=4).detach().numpy() != pytest.approx(1, abs=1e-3)
-
-
-def test_each_layer_has_its_own_attention() -> None:
-    """The released code's figures of deeper models all show layer 0."""
-    model = build_model(small_settings(model=RANDOM_PARTS | {"layers": 2}))
-    first, second = model.attention(torch.tensor([[1, 2, 3, 0]])).detach().numpy()
-    assert abs(first - second).max() > 1e-3
 
 
 @pytest.mark.parametrize("hidden", [False, True])
@@ -295,20 +278,6 @@ def test_every_switch_is_what_it_says_written_out(switches: dict[str, Any]) -> N
     assert found != pytest.approx(plain(torch.tensor([tokens]))[0].T.detach().numpy(), rel=1e-3)
 
 
-def test_residual_and_feed_forward_are_what_their_names_say() -> None:
-    model = build_model(small_settings(model=RANDOM_PARTS | {"dimension": 6, "residual": True, "feed_forward": 5}))
-    model.parameter("feed_forward_out").data.zero_()
-    model.parameter("value").data.zero_()
-    model.parameter("value_bias").data.zero_()
-    tokens = torch.tensor([[1, 5, 0]])
-    # Nothing is added to the embeddings, so prediction is W^E⊤ W^E x̃ + b^pred.
-    table = model.parameter("embedding")
-    expected = table[tokens[0]] @ table.T + model.parameter("prediction_bias")
-    assert model(tokens)[0].detach().numpy() == pytest.approx(expected.detach().numpy(), rel=1e-10)
-    model.parameter("value").data.normal_(generator=torch.Generator().manual_seed(0))
-    assert model(tokens)[0].detach().numpy() != pytest.approx(expected.detach().numpy(), rel=1e-3)
-
-
 def test_without_positions_order_does_not_matter_and_with_them_it_does() -> None:
     tokens, order = torch.tensor([[1, 5, 0, 2]]), [2, 0, 3, 1]
     for positions, alike in (("none", True), ("learned", False)):
@@ -318,11 +287,6 @@ def test_without_positions_order_does_not_matter_and_with_them_it_does() -> None
             model.parameter("positions").data.mul_(50)
         difference = abs(model(tokens)[0, order] - model(tokens[:, order])[0]).max()
         assert (difference < 1e-12) == alike
-
-
-def test_model_settings_have_the_papers_defaults() -> None:
-    model = Model()
-    assert (model.heads, model.layers, model.tied, model.extras) == (1, 1, True, ())
 
 
 def test_embeddings_are_normalised_with_berts_epsilon() -> None:

@@ -165,11 +165,6 @@ def test_settings_files_that_are_not_there_are_named(tmp_path: Path) -> None:
         load_settings(tmp_path / "nowhere.toml")
 
 
-def test_settings_are_frozen() -> None:
-    with pytest.raises(AttributeError):
-        Settings().seed = 3  # type: ignore[misc]
-
-
 def test_shares_of_kept_and_random_words_that_add_up_to_one_leave_exactly_nothing_for_mask() -> None:
     pairs = [(k / 100, (100 - k) / 100) for k in range(101)]
     assert all(Masking(keep=keep, random=random).replaced == 0 for keep, random in pairs)

@@ -11,12 +11,11 @@ import torch
 from safetensors.torch import load_file
 
 from support.helpers import ONE_HOT_UNIFORM, batch_of, final_weights, run_files, small_settings
-from support.text_corpus import small_text, small_text_settings, write_corpus
+from support.text_corpus import small_text_settings, write_corpus
 from topicscope.errors import DivergedError, InputError
 from topicscope.measure.run import Run, read_run
 from topicscope.settings import Settings
 from topicscope.store import checkpoint_path, checkpoint_steps
-from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
 from topicscope.training import loop
 from topicscope.training.engines import make_engine
@@ -85,17 +84,6 @@ def test_frozen_parts_do_not_move(tmp_path: Path) -> None:
     assert torch.equal(last["embedding"], torch.eye(7))
     assert not last["key"].any()
     assert last["value"].abs().max() > 0.005
-
-
-def test_the_order_of_a_batch_does_not_change_its_loss() -> None:
-    engine = engine_of(small_settings(training={"precision": "float64"}))
-    batch = batch_of(engine.streams[0], 0)
-
-    def loss(documents: MaskedDocuments) -> float:
-        return float(engine.losses(engine.prepare([documents])[0]).detach())
-
-    assert loss(batch.select(np.array([4, 2, 0, 1, 3]))) == pytest.approx(loss(batch), rel=1e-12)
-    assert loss(batch.select(np.array([4, 2, 0, 1, 1]))) != pytest.approx(loss(batch), rel=1e-6)
 
 
 def test_held_out_losses_are_taken_at_their_own_interval(tmp_path: Path) -> None:
@@ -260,25 +248,3 @@ def test_too_little_memory_is_refused_before_training_and_leaves_nothing(
     monkeypatch.setattr(loop, "SHARE", 1e-9)
     with pytest.raises(InputError, match="GB are free"):
         train(small_settings(), tmp_path / "run")
-
-
-def test_estimated_memory_is_about_what_a_step_keeps() -> None:
-    """Counted: every tensor that autograd saves for the backward pass, once."""
-    settings = small_text_settings(
-        model={"dimension": 64, "feed_forward": 256},
-        training={"batch": 48, "validation_documents": 1},
-        masking={"mask": 0.15},
-    )
-    engine = make_engine(settings, [0], small_text(passages=300, vocabulary=400))
-    saved: dict[int, int] = {}
-
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
-        saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
-
-    [batch] = engine.prepare([engine.streams[0].chunk(0).span(0, 48)])
-    weights = sum(weight.untyped_storage().nbytes() for weight in engine.weights.values())
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        engine.losses(batch)
-    held = sum(saved.values()) + (loop.WEIGHT_COPIES - 1) * weights
-    assert 0.6 < loop.needed_bytes(settings, 400) / held < 1.7

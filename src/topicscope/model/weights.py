@@ -29,20 +29,10 @@ EXTRA_SCALE = 0.02
 # The ε that LayerNorm adds to the variance, as in BERT.
 NORM_EPSILON = 1e-12
 # Parameters that each layer has its own of.
-LAYERED = [
-    name + end
-    for name in (
-        "key",
-        "query",
-        "value",
-        "output",
-        "feed_forward_in",
-        "feed_forward_out",
-        "attention_norm",
-        "feed_forward_norm",
-    )
-    for end in ("", "_bias")
-]
+BLOCKS = (
+    "key", "query", "value", "output", "feed_forward_in", "feed_forward_out", "attention_norm", "feed_forward_norm",
+)  # fmt: skip
+LAYERED = [name + end for name in BLOCKS for end in ("", "_bias")]
 
 
 @runtime_checkable
@@ -61,7 +51,7 @@ def shapes(model: Model, vocabulary: int, longest: int) -> dict[str, tuple[int, 
     """
     layers, width, inner = model.layers, model.dimension or vocabulary, model.feed_forward
     scores = model.heads * (model.attention_dimension or width // model.heads)
-    found: dict[str, tuple[int, ...]] = {
+    of_equations: dict[str, tuple[int, ...]] = {
         "embedding": (vocabulary, width),
         "value": (layers, width, width),
         "key": (layers, scores, width),
@@ -88,9 +78,7 @@ def shapes(model: Model, vocabulary: int, longest: int) -> dict[str, tuple[int, 
     }
     if inner:
         extras["layer_norm"] |= {"feed_forward_norm": (layers, width), "feed_forward_norm_bias": (layers, width)}
-    for name in model.extras:
-        found |= extras[name]
-    return found
+    return of_equations | {name: shape for extra in model.extras for name, shape in extras[extra].items()}
 
 
 def part_of(parameter: str) -> str:

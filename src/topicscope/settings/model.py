@@ -207,13 +207,6 @@ class Model:
         return plain and self.embedding.start == "identity" and not self.embedding.train
 
     @property
-    def equation_7(self) -> bool:
-        """Whether the model is eq. 7: one layer and head, one-hot embeddings, no biases, nothing that switches add."""
-        biases = not all(self.part(name).absent for name in BIASES)
-        plain = self.layers == self.heads == 1 and not self.residual and not self.extras
-        return self.one_hot and plain and not biases
-
-    @property
     def uniform(self) -> bool:
         """Whether attention is certainly 1/N, because all keys are the same or all queries are zero."""
         return self.key.absent or (self.query.absent and self.query_bias.absent)

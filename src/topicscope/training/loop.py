@@ -282,8 +282,7 @@ class Trainer:
         """Keep matrices where they are due, and W^V where a row to come compares with it, no longer."""
         if self.step in self.measures.frame_steps:
             self._recorder.add("frames", self.step, self.measures.frame(self.step), self._going)
-        later = self.step + ROTATION_STEPS
-        if has_row(self.training, later) or has_regular_row(self.training, later):
+        if has_row(self.training, self.step + ROTATION_STEPS):
             self._history[self.step] = self.engine.weights["value"].detach().clone()
         self._history.pop(self.step - ROTATION_STEPS - 1, None)
 
@@ -342,13 +341,9 @@ class Trainer:
 
 
 def has_row(training: Training, step: int) -> bool:
-    """Whether a step has a row of metrics: regular steps and the last one."""
-    return 0 <= step <= training.steps and (has_regular_row(training, step) or step == training.steps)
-
-
-def has_regular_row(training: Training, step: int) -> bool:
-    """Whether a step has a row of metrics whatever the run's length."""
-    return step % training.log_every == 0 or (training.validate_every > 0 and step % training.validate_every == 0)
+    """Whether a step has a row of metrics, here or, if it is beyond the last one, should the run be made longer."""
+    validated = training.validate_every > 0 and step % training.validate_every == 0
+    return validated or step % training.log_every == 0 or step == training.steps
 
 
 @contextlib.contextmanager
