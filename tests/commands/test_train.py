@@ -10,9 +10,8 @@ import tomli_w
 
 from support.helpers import ONE_HOT_UNIFORM, SMALL, overlay, small_settings
 from topicscope.cli import main
-from topicscope.commands.train import parse_options
 from topicscope.measure.run import read_run
-from topicscope.settings.toml import dump_settings, load_settings
+from topicscope.settings.toml import dump_settings
 
 
 @pytest.fixture
@@ -159,13 +158,6 @@ def test_odd_words_are_no_tracebacks(words: list[str], capsys: pytest.CaptureFix
     printed = capsys.readouterr().err
     assert printed.count("\n") == 1
     assert ("data.topics = 0" in printed) == (len(words) > 1)
-
-
-def test_words_may_be_written_with_hyphens(tmp_path: Path) -> None:
-    by_option = parse_options(["--out", "run", "--training.schedule", "two-stage", "--training.loss", "cross-entropy"])
-    assert (by_option.settings.training.schedule, by_option.settings.training.loss) == ("two_stage", "cross_entropy")
-    (tmp_path / "dashes.toml").write_text('[training]\nschedule = "two-stage"\n')
-    assert load_settings(tmp_path / "dashes.toml").training.schedule == "two_stage"
 
 
 def test_a_run_ends_with_what_its_loss_is_held_against_and_what_to_do_next(

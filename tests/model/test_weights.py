@@ -91,12 +91,6 @@ def test_the_embeddings_start_has_theorem_1s_block_sums() -> None:
         assert sums[TOPIC[1:] != topic] == pytest.approx(0)
 
 
-def test_normal_starts_have_the_chosen_scale() -> None:
-    settings = small_settings(data={"topics": 10, "words": 10}, model={"value": {"scale": 0.001}})
-    value = weights_of(settings)["value"]
-    assert abs(value.std() - 0.001) <= 5 * 0.001 / np.sqrt(2 * value.size)
-
-
 def test_the_seed_decides_the_weights() -> None:
     """The released code has a seed that nothing reads."""
     settings = small_settings()

@@ -41,12 +41,6 @@ def test_what_the_released_code_does_differently_survives_toml() -> None:
     assert {"token_types", "embedding_norm"} <= set(settings.model.trained_parts)
 
 
-def test_what_a_table_leaves_out_keeps_the_default_of_its_place() -> None:
-    settings = settings_from_table({"model": {"key_bias": {"train": False}}})
-    assert settings.model.key_bias.start == "zero"
-    assert settings.model.key.start == "normal"
-
-
 def test_files_named_in_toml_are_relative_to_it(tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text('[data]\ntopic_words = "matrix.npy"\n')
     assert load_settings(tmp_path / "run.toml").documents.topic_words == str(tmp_path / "matrix.npy")
