@@ -344,7 +344,7 @@ def _of_group(totals: AttentionTotals, group: Group, vectors: Vectors, words: Se
     )
     # By LDA seed, replicate, kind, layer and head.
     averages = np.stack([totals.averages(place) for place in group.places])
-    tests = totals.head_tests(first, totals.permuted[plan.groups.index(tuple(group.places))])
+    tests = totals.head_tests(first, plan.groups.index(tuple(group.places)))
     near, examples = totals.matched_heads(first), totals.examples.reshape(-1, *tests.single.shape, 3)
     same, different = _sides(group, averages.mean(axis=(3, 4)))
     auc = group.average([totals.auc(place) for place in group.places])

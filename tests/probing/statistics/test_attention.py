@@ -149,12 +149,12 @@ def test_a_permuted_labelling_gives_what_the_permuted_words_give() -> None:
     for place, (labelling, order) in enumerate(zip(labellings, orders, strict=True)):
         relabelled = tuple(Labelling(labelling.membership[each]) for each in order)
         expected = accumulated(passages, relabelled)
-        found = shard.permuted[place]
-        assert found.sums == pytest.approx(expected.sums[:, :, SAME_TOPIC].sum(axis=(0, 2)), rel=1e-12)
-        assert found.counts == pytest.approx(expected.counts[:, :, SAME_TOPIC].sum(axis=(0, 2)))
+        sums, counts = shard.permuted_sums[place], shard.permuted_counts[place]
+        assert sums == pytest.approx(expected.sums[:, :, SAME_TOPIC].sum(axis=(0, 2)), rel=1e-12)
+        assert counts == pytest.approx(expected.counts[:, :, SAME_TOPIC].sum(axis=(0, 2)))
         # The first permutation moves nothing, and the others do.
-        assert found.counts[0] == shard.counts[:, place, SAME_TOPIC].sum()
-        assert np.abs(found.sums[1:] - found.sums[0]).max() > 1e-3
+        assert counts[0] == shard.counts[:, place, SAME_TOPIC].sum()
+        assert np.abs(sums[1:] - sums[0]).max() > 1e-3
 
 
 def test_words_of_several_topics_are_compared_as_their_topics_are() -> None:

@@ -32,7 +32,14 @@ def articles(draw: np.random.Generator, count: int, *, ratio: float = 1.5) -> Sh
     empty = {name: np.zeros((count, 1, 2, 0)) for name in ("cell_sums", "cell_counts")}
     histograms = draw.integers(1, 9, size=(count, 1, 2, 5)).astype(np.float64)
     examples, heads = np.full((1, 4, 3), np.nan), np.zeros(SHAPE[3:])
-    rest = {"examples": examples, "pairs": PairTable.merged(1, []), "permuted": (), "sunk": heads, "queries": 0}
+    rest = {
+        "examples": examples,
+        "pairs": PairTable.merged(1, []),
+        "permuted_sums": np.zeros((0, 0, 2, 2)),
+        "permuted_counts": np.zeros((0, 0)),
+        "sunk": heads,
+        "queries": 0,
+    }
     return ShardSums(np.arange(count), sums, counts[..., None], histograms, **empty, **rest)  # type: ignore[arg-type]
 
 

@@ -140,13 +140,6 @@ class PermutedLabels:
         return pair, where - pair * count
 
 
-class PermutedSums(NamedTuple):
-    """Same-topic sums under each permutation."""
-
-    sums: Float[np.ndarray, "permutation layer head"]
-    counts: Float[np.ndarray, " permutation"]
-
-
 @dataclass(frozen=True, eq=False)
 class ShardSums:
     """Everything measured on one shard of passages: by article, by pair of words, by permutation, and what sinks.
@@ -171,7 +164,10 @@ class ShardSums:
     pairs: PairTable
     """The table of pairs, by bin of distance."""
 
-    permuted: tuple[PermutedSums, ...]
+    permuted_sums: Float[np.ndarray, "tested permutation layer head"]
+    """Same-topic sums under each permutation."""
+
+    permuted_counts: Float[np.ndarray, "tested permutation"]
     sunk: Float[np.ndarray, "layer head"]
     """For a causal model, the sum over queries of their attention to positions that are not measured."""
 
@@ -218,9 +214,8 @@ class PairAccumulator:
         self._permutable = np.any([np.zeros(self._vocabulary, bool), *(each.labelling.kept for each in permuted)], 0)
         self._waiting: list[tuple[np.ndarray, np.ndarray, int]] = []
         self._held = 0
-        self._permuted = tuple(
-            PermutedSums(np.zeros((len(each.order), layers, heads)), np.zeros(len(each.order))) for each in permuted
-        )
+        drawn = (len(permuted), len(permuted[0].order) if permuted else 0)
+        self._permuted_sums, self._permuted_counts = np.zeros((*drawn, layers, heads)), np.zeros(drawn)
 
     def add(self, pairs: PassagePairs, article: int) -> None:
         """Add one passage of an article."""
@@ -267,7 +262,8 @@ class PairAccumulator:
             **stacked,
             examples=best_examples(self._examples),
             pairs=PairTable.merged(self._vocabulary, self._tables),
-            permuted=self._permuted,
+            permuted_sums=self._permuted_sums,
+            permuted_counts=self._permuted_counts,
             sunk=self.sunk,
             queries=self.queries,
         )
@@ -295,17 +291,17 @@ class PairAccumulator:
         ones = np.full(len(codes), float(directions))
         codes, (attention, number) = summed_by(codes, attention, ones)
         first, second = np.divmod(codes, self._vocabulary)
-        for (sums, counts), labels in zip(self._permuted, self.permuted, strict=True):
+        for sums, counts, labels in zip(self._permuted_sums, self._permuted_counts, self.permuted, strict=True):
             kept = labels.labelling.kept
             usable = np.flatnonzero(kept[first] & kept[second])
             for start in range(0, len(usable), PERMUTED_BLOCK):
                 chosen = usable[start : start + PERMUTED_BLOCK]
                 # Few pairs share a topic: all that follows is done on those alone.
                 pair, permutation = labels.same_topic(first[chosen], second[chosen])
-                counts[:] += np.bincount(permutation, number[chosen[pair]], minlength=len(counts))
+                counts += np.bincount(permutation, number[chosen[pair]], minlength=len(counts))
                 ends = np.concatenate([[0], np.cumsum(np.bincount(pair, minlength=len(chosen)))])
                 matrix = sparse.csr_array((np.ones(len(pair)), permutation, ends), shape=(len(chosen), len(counts)))
-                sums[:] += (matrix.T @ attention[chosen]).reshape(sums.shape)
+                sums += (matrix.T @ attention[chosen]).reshape(sums.shape)
 
     def _add_example(
         self, pairs: PassagePairs, kinds: Int[np.ndarray, "labelling pair"], flat: Float[np.ndarray, "pair every_head"]
@@ -345,10 +341,9 @@ class AttentionTotals:
 
     def __init__(self, shards: Iterable[ShardSums], replicates: int, seed: int) -> None:
         """Shards are added one after the other, always in one order, so that rounding repeats too."""
-        self.replicates, self.seed = replicates, seed
-        self.permuted: list[PermutedSums] = []
+        self.replicates, self.seed, self._totals = replicates, seed, dict[str, np.ndarray]()
+        self.permuted_sums, self.permuted_counts = np.zeros(()), np.zeros(())
         self.sunk, self.queries = np.zeros(()), 0
-        self._totals: dict[str, np.ndarray] = {}
         examples, waiting = list[np.ndarray](), list[dict[str, np.ndarray]]()
         tables, hidden = list[PairTable](), list[HiddenSums]()
         for shard in shards:
@@ -359,15 +354,10 @@ class AttentionTotals:
             tables.append(shard.pairs)
             if len(tables) > MERGED:
                 tables = [PairTable.merged(shard.pairs.vocabulary, tables)]
-            before = self.permuted or [PermutedSums(*map(np.zeros_like, each)) for each in shard.permuted]
-            self.permuted = [
-                PermutedSums(old.sums + new.sums, old.counts + new.counts)
-                for old, new in zip(before, shard.permuted, strict=True)
-            ]
-            self.sunk, self.queries = self.sunk + shard.sunk, self.queries + shard.queries
+            for name in ("permuted_sums", "permuted_counts", "sunk", "queries"):
+                setattr(self, name, getattr(self, name) + getattr(shard, name))
             examples = [best_examples([*examples, shard.examples])]
-            if shard.hidden:
-                hidden.append(shard.hidden)
+            hidden += [shard.hidden] if shard.hidden else []
             if len(hidden) > MERGED_STATES:
                 hidden = [HiddenSums.added(hidden)]
         if waiting:
@@ -421,11 +411,14 @@ class AttentionTotals:
         counts = np.broadcast_to(self.of("counts", labelling)[:, :, None, None], sums.shape)
         return matched_averages(sums[:, 0], counts[:, 0], sums[:, 1], counts[:, 1])
 
-    def head_tests(self, labelling: int, permuted: PermutedSums) -> "HeadTests":
-        """Test for each head whether shuffled topics would make its log-ratio as large."""
+    def head_tests(self, labelling: int, tested: int) -> "HeadTests":
+        """Test for each head whether shuffled topics would make its log-ratio as large.
+
+        tested: which of the permuted labellings it is.
+        """
         sums, counts = (self.of(name, labelling)[0].sum(axis=1) for name in ("sums", "counts"))
-        same = np.concatenate([sums[:1], permuted.sums])
-        number = np.append(counts[0], permuted.counts)[:, None, None]
+        same = np.concatenate([sums[:1], self.permuted_sums[tested]])
+        number = np.append(counts[0], self.permuted_counts[tested])[:, None, None]
         ratios = log_ratio(same, number, sums.sum(axis=0, keepdims=True), np.full((1, 1, 1), counts.sum()))
         single = np.array([permutation_p(values, size=1.0) for values in ratios.reshape(len(ratios), -1).T])
         single = single.reshape(self.sunk.shape)
@@ -433,13 +426,8 @@ class AttentionTotals:
 
 
 class HeadTests(NamedTuple):
-    """p-values of each head's log-ratio."""
+    """p-values of each head's log-ratio: its own; corrected for all heads; and rates of false discovery."""
 
     single: Float[np.ndarray, "layer head"]
-    """Each head's own p, not corrected."""
-
     together: Float[np.ndarray, "layer head"]
-    """Corrected for all layers and heads (maximum statistic): with probability 95 % none below 0.05 is wrong."""
-
     rates: Float[np.ndarray, "layer head"]
-    """False discovery rates (Benjamini and Hochberg): of all heads up to 0.05, at most 5 % are expected wrong."""
