@@ -23,7 +23,7 @@ from topicscope.probing.passes import Plan, read_plan
 from topicscope.probing.settings import MEASURES, MeasureSettings
 from topicscope.probing.statistics.attention import AttentionTotals, ShardSums
 from topicscope.probing.statistics.hidden import HiddenSums
-from topicscope.probing.statistics.labelling import DIFFERENT_TOPIC, SAME_TOPIC, Labelling, TopicDraws
+from topicscope.probing.statistics.labelling import DIFFERENT_TOPIC, SAME_TOPIC, Labelling, Replicates, TopicDraws
 from topicscope.probing.statistics.matching import (
     Matched,
     PairsInCells,
@@ -101,7 +101,7 @@ class Group:
         detailed = measures.details and self.first in plan.widest
         self.topics = np.flatnonzero(self.tested.membership.sum(axis=0) > 1).tolist() if detailed else []
 
-    def average(self, values: Sequence[Float[np.ndarray, " replicate"]]) -> Float[np.ndarray, " replicate"]:
+    def average(self, values: Sequence[Replicates]) -> Replicates:
         """The average over LDA seeds."""
         return self.seeds.average(np.stack(values))
 
@@ -392,7 +392,7 @@ def _of_group(totals: AttentionTotals, group: Group, vectors: Vectors, words: Se
     )
 
 
-def _sides(group: Group, averages: Float[np.ndarray, "seed replicate kind"]) -> list[Float[np.ndarray, " replicate"]]:
+def _sides(group: Group, averages: Float[np.ndarray, "seed replicate kind"]) -> list[Replicates]:
     """Same- and different-topic averages over LDA seeds."""
     return [group.seeds.average(averages[:, :, kind]) for kind in (SAME_TOPIC, DIFFERENT_TOPIC)]
 

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float, Int, Integer
 from scipy import sparse
 
 from topicscope.probing.statistics.hidden import HiddenSums
-from topicscope.probing.statistics.labelling import DIFFERENT_TOPIC, SAME_TOPIC, Labelling, kinds_of
+from topicscope.probing.statistics.labelling import DIFFERENT_TOPIC, SAME_TOPIC, Labelling, OfPairs, kinds_of
 from topicscope.probing.statistics.matching import DISTANCES, Matched, Strata, distance_bins, matched_averages
 from topicscope.probing.statistics.pairs import PairTable, pair_codes, summed_by
 from topicscope.probing.statistics.permutation import false_discovery_rates, log_ratio, maximum_p, permutation_p
@@ -49,11 +49,11 @@ WEIGHTED = 128
 class PassagePairs:
     """The pairs of positions of one passage that hold different words, the earlier position first."""
 
-    earlier: Int[np.ndarray, " pair"]
+    earlier: OfPairs
     """The word at the earlier position."""
 
-    later: Int[np.ndarray, " pair"]
-    distance: Int[np.ndarray, " pair"]
+    later: OfPairs
+    distance: OfPairs
     attention: Float[np.ndarray, "pair layer head"]
     """Normalised attention, summed over the directions that exist."""
 
@@ -123,7 +123,7 @@ class PermutedLabels:
         return (member @ member.T > 0).ravel()
 
     def same_topic(
-        self, first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"]
+        self, first: OfPairs, second: OfPairs
     ) -> tuple[Int[np.ndarray, " match"], Int[np.ndarray, " match"]]:
         """Which pairs of kept words have a topic in common, and under which permutations: places of both."""
         if self.labelling.single:
@@ -329,7 +329,7 @@ def best_examples(
     return np.take_along_axis(ranked, order[..., None], axis=0)[:EXAMPLES]
 
 
-def histogram_bin(values: Float[np.ndarray, " pair"]) -> Int[np.ndarray, " pair"]:
+def histogram_bin(values: Float[np.ndarray, " pair"]) -> OfPairs:
     """The bin of a normalised attention: equal steps of its logarithm, and one bin beyond each end."""
     with np.errstate(divide="ignore"):
         steps = np.floor(STEPS_PER_DOUBLING * (np.log2(values / UNIFORM) - LOWEST_DOUBLING))

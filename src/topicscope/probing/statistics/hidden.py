@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
+from topicscope.probing.statistics.labelling import OfPairs, OfWords
 from topicscope.probing.statistics.pairs import pair_codes, summed_by
 
 
@@ -24,7 +25,7 @@ from topicscope.probing.statistics.pairs import pair_codes, summed_by
 class HiddenSums:
     """Sums over some passages; those of several sets of passages can be added."""
 
-    words: Int[np.ndarray, " word"]
+    words: OfWords
     """The places in the vocabulary of the words that occur, ascending."""
 
     places: Float[np.ndarray, " word"]
@@ -36,7 +37,7 @@ class HiddenSums:
     vectors: Float[np.ndarray, "word layer width"]
     """Sums over all places of centred vectors of length 1."""
 
-    pairs: Int[np.ndarray, " pair"]
+    pairs: OfPairs
     """Pairs of different words that share a passage, smaller · vocabulary + larger, ascending."""
 
     pair_places: Float[np.ndarray, " pair"]

@@ -19,7 +19,11 @@ from topicscope.probing.settings import Assignment
 # Kinds of pairs of different words, in the order of every axis named ``kind``.
 SAME_TOPIC, DIFFERENT_TOPIC = range(2)
 
-Pairs = tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]]
+# Arrays with a number for each pair, word or replicate of the bootstrap, the sample itself before the replicates.
+OfPairs = Int[np.ndarray, " pair"]
+OfWords = Int[np.ndarray, " word"]
+Replicates = Float[np.ndarray, " replicate"]
+Pairs = tuple[OfPairs, OfPairs]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +32,7 @@ class Labelling:
 
     membership: Bool[np.ndarray, "word topic"]
     _: KW_ONLY
-    tokens: Int[np.ndarray, " word"] = None  # type: ignore[assignment]
+    tokens: OfWords = None  # type: ignore[assignment]
     """The number of each word (``text.words``), distinct and ascending; by default its place."""
 
     fraction: float | None = None
@@ -76,7 +80,7 @@ class Labelling:
         return bool((self.membership.sum(axis=1) <= 1).all())
 
     @cached_property
-    def topic(self) -> Int[np.ndarray, " word"]:
+    def topic(self) -> OfWords:
         """Each word's topic, the first if it has several; −1 for a word that is left out."""
         return np.where(self.kept, self.membership.argmax(axis=1), -1)
 
@@ -87,7 +91,7 @@ class Labelling:
         padded[:, : self.membership.shape[1]] = self.membership
         return np.packbits(padded, axis=1).view(np.uint64)
 
-    def shares(self, first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"]) -> Bool[np.ndarray, " pair"]:
+    def shares(self, first: OfPairs, second: OfPairs) -> Bool[np.ndarray, " pair"]:
         """Whether the two words have a topic in common."""
         if self.single:
             return (self.topic[first] == self.topic[second]) & (self.topic[first] >= 0)
@@ -116,9 +120,7 @@ class Labelling:
         return Labelling(self.membership[self.kept])
 
 
-def kinds_of(
-    labellings: Sequence[Labelling], first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"]
-) -> Int[np.ndarray, "labelling pair"]:
+def kinds_of(labellings: Sequence[Labelling], first: OfPairs, second: OfPairs) -> Int[np.ndarray, "labelling pair"]:
     """The kind of each pair of different words under each labelling, −1 if it leaves out one of them."""
     return np.stack(
         [
@@ -132,9 +134,7 @@ def kinds_of(
     )
 
 
-def over_one_vocabulary(
-    labellings: Sequence[Labelling], beside: Sequence[int] | Int[np.ndarray, " word"] = ()
-) -> tuple[Labelling, ...]:
+def over_one_vocabulary(labellings: Sequence[Labelling], beside: Sequence[int] | OfWords = ()) -> tuple[Labelling, ...]:
     """The labellings over one vocabulary, that of all their words, ascending; words new to one have no topic in it.
 
     beside: tokens of further words, which have no topic in any.

@@ -16,7 +16,7 @@ from msgspec import structs
 from scipy import sparse, special
 
 from topicscope.measure.uncertainty import CONFIDENCE
-from topicscope.probing.statistics.labelling import Labelling, Pairs, topic_partners
+from topicscope.probing.statistics.labelling import Labelling, OfPairs, OfWords, Pairs, Replicates, topic_partners
 from topicscope.probing.statistics.pairs import PairTable
 from topicscope.probing.statistics.permutation import Block, blocks, exchanged_places, log_ratio
 from topicscope.probing.statistics.resampling import LEAST_WITH_PAIRS, contrast, extended, finite
@@ -54,23 +54,19 @@ class Strata:
         """The strata of one of several labellings."""
         return replace(self, level=self.level[labelling])
 
-    def of(
-        self, first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"]
-    ) -> Int[np.ndarray, "*labelling pair"]:
+    def of(self, first: OfPairs, second: OfPairs) -> Int[np.ndarray, "*labelling pair"]:
         """The stratum of each pair of words: bins × the pairs of levels (0, 0), (0, 1), (1, 1), (0, 2) and so on."""
         one, other = self.level[..., first], self.level[..., second]
         rarer, commoner = np.minimum(one, other), np.maximum(one, other)
         bins = self.pair_bins[first, second].astype(np.int64)
         return bins * self._level_pairs + commoner * (commoner + 1) // 2 + rarer
 
-    def cell_of(
-        self, first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"], near: Int[np.ndarray, " pair"]
-    ) -> Int[np.ndarray, "*labelling pair"]:
+    def cell_of(self, first: OfPairs, second: OfPairs, near: OfPairs) -> Int[np.ndarray, "*labelling pair"]:
         """The cell of each pair of positions, from their words and their bin of distance."""
         return self.of(first, second) * (len(DISTANCES) + 1) + near
 
 
-def distance_bins(distance: Int[np.ndarray, " pair"]) -> Int[np.ndarray, " pair"]:
+def distance_bins(distance: OfPairs) -> OfPairs:
     """The bin of two positions' distance."""
     return np.searchsorted(DISTANCES, distance)
 
@@ -133,7 +129,7 @@ def matched_averages(
 def permuted_log_ratios(
     table: PairTable,
     labelling: Labelling,
-    word_stratum: Int[np.ndarray, " word"],
+    word_stratum: OfWords,
     strata: Strata,
     permutations: int,
     *,
@@ -164,9 +160,7 @@ def permuted_log_ratios(
 class _Cells:
     """Sums and counts of all pairs of different kept words that occur, by stratum and bin of distance."""
 
-    def __init__(
-        self, table: PairTable, labelling: Labelling, word_stratum: Int[np.ndarray, " word"], strata: Strata
-    ) -> None:
+    def __init__(self, table: PairTable, labelling: Labelling, word_stratum: OfWords, strata: Strata) -> None:
         among = table.among(labelling.kept)
         codes, pair = np.unique(among.codes % table.vocabulary**2, return_inverse=True)
         first, second = np.divmod(codes, table.vocabulary)
@@ -188,9 +182,7 @@ class _Cells:
         self._every = self._by_cell(self._stratum, np.arange(len(codes)), 1)
 
     def log_ratios(
-        self,
-        rows_of: Sequence[tuple[Block, Int32[np.ndarray, " _"]]],
-        place: Int32[np.ndarray, "word permutation"],
+        self, rows_of: Sequence[tuple[Block, Int32[np.ndarray, " _"]]], place: Int32[np.ndarray, "word permutation"]
     ) -> Float[np.ndarray, "two permutation"]:
         """Both log-ratios if the words that take the places of these pairs were the same-topic ones.
 
@@ -213,7 +205,7 @@ class _Cells:
         return np.stack([log_ratio(*same.sum(axis=-1), *self._every.sum(axis=-1)), ratios])
 
     def _by_cell(
-        self, code: Int[np.ndarray, " pair"], row: Integer[np.ndarray, " pair"], drawn: int
+        self, code: OfPairs, row: Integer[np.ndarray, " pair"], drawn: int
     ) -> Float[np.ndarray, "two permutation cell"]:
         """Sums, then counts, over the pairs of words in these rows, added by permutation and stratum."""
         shape = (drawn * self._strata, len(self._values))
@@ -224,13 +216,7 @@ class _Cells:
 class PairsInCells:
     """Pairs of a labelling's different words, each in a cell: averages over matched pairs of any numbers they have."""
 
-    def __init__(
-        self,
-        labelling: Labelling,
-        pairs: Pairs,
-        cell: Int[np.ndarray, " pair"],
-        counts: Float[np.ndarray, " pair"],
-    ) -> None:
+    def __init__(self, labelling: Labelling, pairs: Pairs, cell: OfPairs, counts: Float[np.ndarray, " pair"]) -> None:
         """``counts`` says how many pairs of positions each stands for."""
         self._topics, self._cells = labelling.membership.shape[1], int(cell.max(initial=-1)) + 1
         same = labelling.shares(*pairs)
@@ -278,8 +264,8 @@ class PairsInCells:
 
 
 def matched_attention(
-    same: Float[np.ndarray, " replicate"],
-    different: Float[np.ndarray, " replicate"],
+    same: Replicates,
+    different: Replicates,
     p: float,
     left_out: Sequence[Matched],
     balances: Sequence[Matched],
@@ -303,7 +289,7 @@ def matched_attention(
     # The sample itself is not a replicate; if it has no number there is no interval.
     there[0] = True
 
-    def interval(values: Float[np.ndarray, " replicate"], left: Float[np.ndarray, " topic"]) -> Interval:
+    def interval(values: Replicates, left: Float[np.ndarray, " topic"]) -> Interval:
         values = values[there]
         # A variance takes two.
         if len(values) - 1 < max(LEAST_WITH_PAIRS * (len(same) - 1), 2) or not np.isfinite(values).all():

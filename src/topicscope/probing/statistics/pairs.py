@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import sparse
 
-from topicscope.probing.statistics.labelling import Labelling, Pairs
+from topicscope.probing.statistics.labelling import Labelling, OfPairs, Pairs
 from topicscope.probing.statistics.resampling import SeedDraws, contrast
 from topicscope.records import TopPairs
 
@@ -26,8 +26,8 @@ MERGED = 512
 
 def pair_forms(
     weights: Float[np.ndarray, "replicate word"],
-    first: Int[np.ndarray, " pair"],
-    second: Int[np.ndarray, " pair"],
+    first: OfPairs,
+    second: OfPairs,
     values: Float[np.ndarray, "pair column"],
 ) -> Float[np.ndarray, "replicate column"]:
     """By replicate and column, the sum of the pairs' values, each times the weights of its two words."""
@@ -55,7 +55,7 @@ class PairTable:
     """
 
     vocabulary: int
-    codes: Int[np.ndarray, " pair"]
+    codes: OfPairs
     """(bin · vocabulary + first) · vocabulary + second, increasing."""
 
     counts: Float[np.ndarray, " pair"]
@@ -65,28 +65,28 @@ class PairTable:
     """Normalised attention, averaged over layers and heads, summed over positions."""
 
     @property
-    def first(self) -> Int[np.ndarray, " pair"]:
+    def first(self) -> OfPairs:
         """The smaller word of each pair."""
         return self.codes // self.vocabulary % self.vocabulary
 
     @property
-    def second(self) -> Int[np.ndarray, " pair"]:
+    def second(self) -> OfPairs:
         """The larger word of each pair."""
         return self.codes % self.vocabulary
 
     @property
-    def bin(self) -> Int[np.ndarray, " pair"]:
+    def bin(self) -> OfPairs:
         """The bin of distance that a row's pairs of positions are in."""
         return self.codes // self.vocabulary**2
 
     @classmethod
     def of(
         cls,
-        first: Int[np.ndarray, " pair"],
-        second: Int[np.ndarray, " pair"],
+        first: OfPairs,
+        second: OfPairs,
         directed: Float[np.ndarray, "direction pair"],
         vocabulary: int,
-        bins: Int[np.ndarray, " pair"] | int = 0,
+        bins: OfPairs | int = 0,
     ) -> "PairTable":
         """The table of pairs of positions, which may hold the same words."""
         codes = pair_codes(first, second, vocabulary) + np.multiply(bins, vocabulary**2)
@@ -146,9 +146,7 @@ def summed_by(
     return unique, sums
 
 
-def pair_codes(
-    first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"], vocabulary: int
-) -> Int[np.ndarray, " pair"]:
+def pair_codes(first: OfPairs, second: OfPairs, vocabulary: int) -> OfPairs:
     """A number for each pair of words in either order: the smaller · vocabulary + the larger."""
     return np.minimum(first, second).astype(np.int64) * vocabulary + np.maximum(first, second)
 
@@ -171,7 +169,7 @@ def count_pairs(
     return PairTable.merged(vocabulary, tables)
 
 
-def top_pairs(table: PairTable, number: int) -> Int[np.ndarray, " pair"]:
+def top_pairs(table: PairTable, number: int) -> OfPairs:
     """Places in the table of the pairs that co-occur most; ties by the words' places."""
     return np.argsort(-table.counts, kind="stable")[:number]
 

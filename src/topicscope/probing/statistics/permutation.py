@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Int32
 from scipy import sparse
 
-from topicscope.probing.statistics.labelling import Labelling
+from topicscope.probing.statistics.labelling import Labelling, OfPairs, OfWords
 
 # Strata of equally many words, by frequency; fewer if they would have fewer words than this.
 STRATA, WORDS_IN_STRATUM = 10, 10
@@ -24,7 +24,7 @@ DRAWN, AT_ONCE = 1_000, 250
 
 def frequency_strata(
     frequency: Float[np.ndarray, " word"], kept: Bool[np.ndarray, " word"], strata: int | None = None
-) -> Int[np.ndarray, " word"]:
+) -> OfWords:
     """Strata of similar frequency with equally many of the kept words each, by default; −1 for other words.
 
     By default there are ten, or fewer if they would have fewer than ten words each, since strata of one or two words
@@ -37,7 +37,7 @@ def frequency_strata(
 
 
 def stratified_orders(
-    labelling: Labelling, stratum: Int[np.ndarray, " word"], permutations: int, *, generator: np.random.Generator
+    labelling: Labelling, stratum: OfWords, permutations: int, *, generator: np.random.Generator
 ) -> Iterator[Int32[np.ndarray, "permutation word"]]:
     """Permutations of the kept words within their strata, ``DRAWN`` of them at once.
 
@@ -59,11 +59,11 @@ class Block(NamedTuple):
     small enough for a processor's cache, where many permutations look it up.
     """
 
-    pairs: Int[np.ndarray, " pair"]
+    pairs: OfPairs
     """Which of all pairs these are."""
 
-    first: Int[np.ndarray, " pair"]
-    second: Int[np.ndarray, " pair"]
+    first: OfPairs
+    second: OfPairs
     rows: Int[np.ndarray, " _"]
     """All words of the stratum of the first words."""
 
@@ -74,9 +74,7 @@ class Block(NamedTuple):
         return place[self.first] * np.int32(len(self.columns)) + place[self.second]
 
 
-def blocks(
-    stratum: Int[np.ndarray, " word"], first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"]
-) -> list[Block]:
+def blocks(stratum: OfWords, first: OfPairs, second: OfPairs) -> list[Block]:
     """Pairs by the strata of their two words; what is looked up is symmetric, so the lower stratum comes first."""
     swapped = stratum[first] > stratum[second]
     first, second = np.where(swapped, second, first), np.where(swapped, first, second)
@@ -98,7 +96,7 @@ def blocks(
 
 
 def exchanged_places(
-    labelling: Labelling, stratum: Int[np.ndarray, " word"], permutations: int, *, generator: np.random.Generator
+    labelling: Labelling, stratum: OfWords, permutations: int, *, generator: np.random.Generator
 ) -> Iterator[tuple[slice, Int32[np.ndarray, "word permutation"]]]:
     """The place, within its stratum, of the word whose place each word takes: as words are, then permuted.
 
@@ -119,7 +117,7 @@ def exchanged_places(
 def permuted_sums(
     matrices: Sequence[Float[np.ndarray, "word word"]],
     labelling: Labelling,
-    stratum: Int[np.ndarray, " word"],
+    stratum: OfWords,
     permutations: int,
     *,
     by_topic: bool = False,

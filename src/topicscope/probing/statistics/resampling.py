@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from msgspec import structs
 
 from topicscope.measure.uncertainty import CONFIDENCE
+from topicscope.probing.statistics.labelling import Replicates
 from topicscope.probing.statistics.permutation import permutation_p
 from topicscope.randomness import Purpose, generator
 from topicscope.records import Comparison, PairedRow, Ratio
@@ -29,7 +30,7 @@ def finite(value: float | None) -> float | None:
     return float(value) if value is not None and np.isfinite(value) else None
 
 
-def percentile_interval(replicates: Float[np.ndarray, " replicate"]) -> tuple[float, float] | tuple[None, None]:
+def percentile_interval(replicates: Replicates) -> tuple[float, float] | tuple[None, None]:
     """The middle 95 % of the replicates that have a number; nothing if too few have."""
     there = replicates[~np.isnan(replicates)]
     if not len(replicates) or len(there) < LEAST_WITH_PAIRS * len(replicates) or not np.isfinite(there).all():
@@ -41,11 +42,7 @@ def percentile_interval(replicates: Float[np.ndarray, " replicate"]) -> tuple[fl
 
 
 def contrast(
-    same: Float[np.ndarray, " replicate"],
-    different: Float[np.ndarray, " replicate"],
-    *,
-    auc: Float[np.ndarray, " replicate"] | None = None,
-    p: float | None = None,
+    same: Replicates, different: Replicates, *, auc: Replicates | None = None, p: float | None = None
 ) -> Comparison:
     """The comparison of averages: the first entry is the number itself, the others are its bootstrap replicates."""
     # All numbers use the same replicates: one that lacks pairs of one kind counts for neither.
@@ -73,15 +70,13 @@ def extended(comparison: Comparison, kind: type[C], **more: Any) -> C:
     return kind(**structs.asdict(comparison), **more)
 
 
-def ratio_replicates(
-    same: Float[np.ndarray, " replicate"], different: Float[np.ndarray, " replicate"]
-) -> Float[np.ndarray, " replicate"]:
+def ratio_replicates(same: Replicates, different: Replicates) -> Replicates:
     """The ratio of each replicate; NaN where it is not defined."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(different > 0, same / different, np.nan)
 
 
-def ratio_of_ratios(one: Float[np.ndarray, " replicate"], other: Float[np.ndarray, " replicate"]) -> Ratio:
+def ratio_of_ratios(one: Replicates, other: Replicates) -> Ratio:
     """How many times as large one ratio is as another, with an interval.
 
     Both have the same draws, and the first replicate is the sample: what they share does not count twice.
@@ -92,7 +87,7 @@ def ratio_of_ratios(one: Float[np.ndarray, " replicate"], other: Float[np.ndarra
     return Ratio(ratio=finite(quotients[0]), low=low, high=high)
 
 
-def why_no_ratio(same: Float[np.ndarray, " replicate"], different: Float[np.ndarray, " replicate"]) -> str | None:
+def why_no_ratio(same: Replicates, different: Replicates) -> str | None:
     """Why there is no ratio; None if there is one."""
     if not (np.isfinite(same[0]) and np.isfinite(different[0])):
         return "no pair to average over"
@@ -104,9 +99,7 @@ def why_no_ratio(same: Float[np.ndarray, " replicate"], different: Float[np.ndar
     return "the denominator's interval includes 0" if bottom < top and top >= 0 else "the denominator is not above 0"
 
 
-def _ratio(
-    same: Float[np.ndarray, " replicate"], different: Float[np.ndarray, " replicate"]
-) -> tuple[Ratio, str | None]:
+def _ratio(same: Replicates, different: Replicates) -> tuple[Ratio, str | None]:
     """The ratio with its interval, and a note if the interval lacks an end.
 
     The denominator of a single replicate may still cross 0. Its ratio has passed through infinity and counts as the
@@ -127,12 +120,12 @@ def _ratio(
     return Ratio(ratio=float(ratios[0]), low=low, high=high), note
 
 
-def _interval(name: str, values: Float[np.ndarray, " replicate"]) -> dict[str, float | None]:
+def _interval(name: str, values: Replicates) -> dict[str, float | None]:
     low, high = percentile_interval(values[1:])
     return {f"{name}_low": low, f"{name}_high": high}
 
 
-def _area(auc: Float[np.ndarray, " replicate"]) -> dict[str, float | None]:
+def _area(auc: Replicates) -> dict[str, float | None]:
     """AUC and its interval, cut at 0 and 1: rounding and first-order replicates may exceed a probability's range."""
     numbers = {"auc": finite(auc[0]), **_interval("auc", auc)}
     return {name: None if number is None else float(np.clip(number, 0, 1)) for name, number in numbers.items()}
@@ -168,14 +161,14 @@ class SeedDraws:
         drawn[:, 0] = np.arange(seeds)
         return cls(drawn)
 
-    def average(self, values: Float[np.ndarray, "seed replicate"]) -> Float[np.ndarray, " replicate"]:
+    def average(self, values: Float[np.ndarray, "seed replicate"]) -> Replicates:
         """The average over the seeds drawn."""
         return np.take_along_axis(values, self.drawn, axis=0).mean(axis=0)
 
 
 def auc_of_histograms(
     same: Float[np.ndarray, "replicate bin"], different: Float[np.ndarray, "replicate bin"]
-) -> Float[np.ndarray, " replicate"]:
+) -> Replicates:
     """The probability that a same-topic value is the larger, values of one bin counting as half.
 
     It is exact except for pairs that fall into one bin: the error is at most half the probability of that.
@@ -191,9 +184,9 @@ def auc_of_histograms(
 class Comparable(NamedTuple):
     """One measure of one model: averages under the draws, and what is tested under the permutations."""
 
-    same: Float[np.ndarray, " replicate"]
-    different: Float[np.ndarray, " replicate"]
-    auc: Float[np.ndarray, " replicate"]
+    same: Replicates
+    different: Replicates
+    auc: Replicates
     tested: Float[np.ndarray, " permutation_plus_one"]
     """What is tested, the observed number first: log-ratio of attention, same-topic average of similarity."""
 

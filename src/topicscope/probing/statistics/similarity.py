@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int, Int32
+from jaxtyping import Float, Int32
 from msgspec import structs
 
-from topicscope.probing.statistics.labelling import Labelling, TopicWeights
+from topicscope.probing.statistics.labelling import Labelling, OfWords, Replicates, TopicWeights
 from topicscope.probing.statistics.pairs import form_average, pair_forms
 from topicscope.probing.statistics.permutation import false_discovery_rates, permutation_p, permuted_sums
 from topicscope.probing.statistics.resampling import contrast, extended, finite
@@ -42,7 +42,7 @@ class Tested(NamedTuple):
 def similarity_tests(
     matrices: Sequence[Float[np.ndarray, "word word"]],
     labelling: Labelling,
-    stratum: Int[np.ndarray, " word"],
+    stratum: OfWords,
     permutations: int,
     *,
     generator: np.random.Generator,
@@ -181,9 +181,7 @@ class Similarities:
         )
 
 
-def _different_side(
-    placed: Placements, weights: Float[np.ndarray, "replicate word"]
-) -> Float[np.ndarray, " replicate"]:
+def _different_side(placed: Placements, weights: Float[np.ndarray, "replicate word"]) -> Replicates:
     """How far weighting words moves the average of P(same > value) over different-topic pairs; 0 for the sample."""
     if not placed.partners.any():
         return np.full(len(weights), np.nan)
@@ -195,7 +193,7 @@ def topic_contrasts(
     values: Sequence[Float[np.ndarray, "word word"]],
     labelling: Labelling,
     draws: Float[np.ndarray, "replicate word"],
-    stratum: Int[np.ndarray, " word"],
+    stratum: OfWords,
     permutations: int,
     *,
     counts: Float[np.ndarray, "word word"] | None = None,
