@@ -29,10 +29,9 @@ from topicscope.probing.statistics.matching import (
     PairsInCells,
     matched_attention,
     matched_similarity,
-    permuted_log_ratios,
 )
 from topicscope.probing.statistics.pairs import compare_top_pairs
-from topicscope.probing.statistics.permutation import maximum_p, permutation_p
+from topicscope.probing.statistics.permutation import maximum_p, permutation_p, permuted_log_ratios
 from topicscope.probing.statistics.resampling import (
     Comparable,
     SeedDraws,
@@ -334,14 +333,13 @@ def attention_numbers(
 
 def _of_group(totals: AttentionTotals, group: Group, vectors: Vectors, words: Sequence[str]) -> AttentionNumbers:
     plan, first = group.plan, group.first
-    ratios, matched_ratios = permuted_log_ratios(
-        totals.pairs_by_distance,
-        group.tested,
-        group.stratum,
-        plan.attention_strata.under(first),
+    sums, counts = totals.pairs.matrices(group.tested)
+    among, stratum, permutations = (
+        group.tested.among_kept,
+        group.stratum[group.tested.kept],
         group.measures.permutations,
-        generator=group.permuting(),
     )
+    ratios = permuted_log_ratios(sums, counts, among, stratum, permutations, generator=group.permuting())
     # By LDA seed, replicate, kind, layer and head.
     averages = np.stack([totals.averages(place) for place in group.places])
     tests = totals.head_tests(first, plan.groups.index(tuple(group.places)))
@@ -350,7 +348,6 @@ def _of_group(totals: AttentionTotals, group: Group, vectors: Vectors, words: Se
     auc = group.average([totals.auc(place) for place in group.places])
     by_topic = list[records.TopicComparison]()
     if group.topics:
-        sums, counts = totals.pairs.matrices(group.tested)
         [by_topic] = group.by_topic([sums], group.tested.kept, counts)
     hidden, compared, hidden_by_topic = _hidden(totals.hidden, group) if totals.hidden else (None, {}, [])
 
@@ -376,7 +373,7 @@ def _of_group(totals: AttentionTotals, group: Group, vectors: Vectors, words: Se
             for layer, values in enumerate(np.moveaxis(averages.mean(axis=4), 3, 0), start=1)
         ],
         by_layer_head=[[head(layer, place) for place in range(heads)] for layer in range(layers)],
-        matched=_matched(totals, group, permutation_p(matched_ratios, size=1.0)),
+        matched=_matched(totals, group),
         by_topic=by_topic,
         hidden=hidden,
         hidden_by_topic=hidden_by_topic,
@@ -397,7 +394,7 @@ def _sides(group: Group, averages: Float[np.ndarray, "seed replicate kind"]) -> 
     return [group.seeds.average(averages[:, :, kind]) for kind in (SAME_TOPIC, DIFFERENT_TOPIC)]
 
 
-def _matched(totals: AttentionTotals, group: Group, p: float) -> records.MatchedComparison:
+def _matched(totals: AttentionTotals, group: Group) -> records.MatchedComparison:
     without, balances = [], []
     for place, labelling in zip(group.places, group.labellings, strict=True):
         table = totals.pairs_by_distance.among(labelling.kept)
@@ -407,7 +404,7 @@ def _matched(totals: AttentionTotals, group: Group, p: float) -> records.Matched
         balances.append(pairs.averages(table.counts * together / 2))
     averages = [totals.matched(place) for place in group.places]
     same, different = (group.average([getattr(each, side) for each in averages]) for side in ("same", "different"))
-    return matched_attention(same, different, p, without, balances, group.labellings)
+    return matched_attention(same, different, without, balances, group.labellings)
 
 
 def _hidden(

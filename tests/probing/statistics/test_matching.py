@@ -6,7 +6,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from support.random_pairs import WORDS, check_uniform, pairs_of, random_words, width
+from support.random_pairs import WORDS, pairs_of, random_words, width
 from topicscope.probing.statistics.attention import AttentionTotals, PairAccumulator, ShardSums
 from topicscope.probing.statistics.labelling import Labelling
 from topicscope.probing.statistics.matching import (
@@ -18,11 +18,10 @@ from topicscope.probing.statistics.matching import (
     matched_attention,
     matched_averages,
     matched_similarity,
-    permuted_log_ratios,
     quarter_doubling_bins,
 )
 from topicscope.probing.statistics.pairs import PairTable, count_pairs
-from topicscope.probing.statistics.permutation import frequency_strata, permutation_p, stratified_orders
+from topicscope.probing.statistics.permutation import frequency_strata
 from topicscope.probing.statistics.resampling import contrast
 from topicscope.records import MatchedComparison
 
@@ -58,7 +57,7 @@ def without_topics(table: PairTable, labelling: Labelling, strata: Strata, *, ba
 
 
 def matched_of(same: np.ndarray, different: np.ndarray, without: Matched, labelling: Labelling) -> MatchedComparison:
-    return matched_attention(same, different, 1.0, [without], [without], [labelling])
+    return matched_attention(same, different, [without], [without], [labelling])
 
 
 def test_bins_double_in_four_steps_and_strata_hold_like_pairs() -> None:
@@ -255,7 +254,7 @@ WORLD_WORDS, TOPICS, LENGTH = 60, 6, 30
 class World:
     """Passages of words that keep to a topic each, and attention that follows co-occurrence, distance and words."""
 
-    def __init__(self, seed: int, *, effect: float = 0.0, articles: int = 60, topics: int = TOPICS) -> None:
+    def __init__(self, seed: int, *, articles: int = 60, topics: int = TOPICS) -> None:
         draw = np.random.default_rng(seed)
         self.topics = topics
         self.topic = draw.permutation(np.repeat(np.arange(topics), WORLD_WORDS // topics))
@@ -266,13 +265,11 @@ class World:
         frequency = np.bincount(self.words.ravel(), minlength=WORLD_WORDS).astype(np.float64)
         counted = count_pairs(self.words.ravel(), np.arange(0, self.words.size + 1, LENGTH), WORLD_WORDS)
         self.strata = strata_of(counted, frequency, 2)
-        self.stratum = frequency_strata(frequency, np.ones(WORLD_WORDS, dtype=bool), 4)
         together = np.zeros((WORLD_WORDS, WORLD_WORDS))
         together[counted.first, counted.second] = together[counted.second, counted.first] = counted.counts
         bias = draw.gamma(3, size=WORLD_WORDS)
         pair = draw.gamma(5, size=(WORLD_WORDS, WORLD_WORDS))
-        same = self.topic[:, None] == self.topic
-        level = np.log2(2 + together) * (bias[:, None] + bias) * (pair + pair.T) * np.where(same, 1 + effect, 1)
+        level = np.log2(2 + together) * (bias[:, None] + bias) * (pair + pair.T)
         early, late = np.triu_indices(LENGTH, k=1)
         noise = draw.exponential(size=(articles, 2, len(early)))
         self.attention = (level[self.words[:, early], self.words[:, late]] / (late - early))[:, None] * noise
@@ -283,65 +280,9 @@ class World:
     def shard(self, labelling: Labelling) -> ShardSums:
         return accumulated(self.words, self.attention, labelling, self.strata)
 
-    def shuffled(self, draw: np.random.Generator) -> Labelling:
-        """Topics exchanged among words of like frequency: nothing is there."""
-        [[order]] = stratified_orders(self.labelling(), self.stratum, 1, generator=draw)
-        return self.labelling(self.topic[order])
-
 
 def replicates_of(shard: ShardSums, replicates: int = 1) -> AttentionTotals:
     return AttentionTotals([shard], replicates, seed=0)
-
-
-@pytest.mark.parametrize("several", [False, True])
-def test_permuted_matched_ratios_are_those_of_passages_with_relabelled_words(several: bool) -> None:
-    world = World(0, articles=12)
-    member = world.labelling().membership.copy()
-    member[::9] = False
-    if several:
-        member[::4, 2] = True
-    labelling = Labelling(member)
-    pairs = world.shard(labelling).pairs
-    permutations = 12
-    every, matched = permuted_log_ratios(
-        pairs, labelling, world.stratum, world.strata, permutations, generator=np.random.default_rng(1)
-    )
-    [orders] = stratified_orders(labelling, world.stratum, permutations, generator=np.random.default_rng(1))
-    expected = []
-    for order in [np.arange(WORLD_WORDS), *orders]:
-        totals = replicates_of(world.shard(Labelling(member[np.argsort(order)])))
-        cells, averages = totals.matched(0), totals.averages(0)[0, :, 0, 0]
-        expected.append(np.log([averages[0] / averages[1], cells.same[0] / cells.different[0]]))
-    assert [*zip(every, matched, strict=True)] == pytest.approx(np.array(expected), rel=1e-9)
-    # The control: with all pairs in one stratum p is another.
-    coarse = one_level(np.zeros_like(world.strata.pair_bins), 1)
-    assert matched_p(pairs, labelling, world, coarse) != matched_p(pairs, labelling, world, world.strata)
-
-
-def matched_p(pairs: PairTable, labelling: Labelling, world: World, strata: Strata) -> float:
-    draw = np.random.default_rng(2)
-    return permutation_p(permuted_log_ratios(pairs, labelling, world.stratum, strata, 999, generator=draw)[1], size=1.0)
-
-
-def shuffled_p_values(trials: int, permutations: int, seed: int) -> np.ndarray:
-    draw, world = np.random.default_rng(seed), World(seed)
-    pairs = world.shard(world.labelling()).pairs
-    return np.array(
-        [
-            permutation_p(
-                permuted_log_ratios(
-                    pairs, world.shuffled(draw), world.stratum, world.strata, permutations, generator=draw
-                )[1],
-                size=1.0,
-            )
-            for _ in range(trials)
-        ]
-    )
-
-
-@pytest.mark.parametrize(("trials", "permutations"), [(100, 99), pytest.param(400, 199, marks=pytest.mark.slow)])
-def test_shuffled_topics_give_uniform_p_of_the_matched_ratio(trials: int, permutations: int) -> None:
-    check_uniform(shuffled_p_values(trials, permutations, seed=trials), permutations)
 
 
 @pytest.mark.parametrize("trials", [12, pytest.param(200, marks=pytest.mark.slow)])
@@ -407,18 +348,6 @@ def test_the_interval_adds_the_variances_of_replicates_and_of_topics() -> None:
     whole = without_topics(shard.pairs, one, world.strata)
     nothing = matched_of(matched.same, matched.different, whole, one)
     assert (nothing.low, nothing.difference_low) == (None, None)
-
-
-def test_topics_that_attention_has_beside_co_occurrence_are_found_and_shuffled_ones_are_not() -> None:
-    draw, world = np.random.default_rng(7), World(7, effect=0.6)
-    pairs = world.shard(world.labelling()).pairs
-    planted, *shuffled = (
-        permutation_p(permuted_log_ratios(pairs, each, world.stratum, world.strata, 199, generator=draw)[1], size=1.0)
-        for each in (world.labelling(), *(world.shuffled(draw) for _ in range(5)))
-    )
-    assert planted < 0.05
-    # One shuffle in twenty is below 0.05, three of five are once in nine hundred times.
-    assert np.median(shuffled) > 0.05
 
 
 LEFT_OUT, REPLICATES = 5, 200

@@ -9,12 +9,12 @@ from support.random_pairs import check_uniform, one_stratum
 from topicscope.probing.statistics import permutation
 from topicscope.probing.statistics.attention import PairAccumulator, ShardSums, passage_pairs
 from topicscope.probing.statistics.labelling import Labelling
-from topicscope.probing.statistics.matching import permuted_log_ratios
 from topicscope.probing.statistics.pairs import PairTable
 from topicscope.probing.statistics.permutation import (
     frequency_strata,
     maximum_p,
     permutation_p,
+    permuted_log_ratios,
     permuted_sums,
     stratified_orders,
 )
@@ -165,14 +165,10 @@ def shuffled_p_values(trials: int, permutations: int, seed: int) -> np.ndarray:
     )
 
 
-def model_test(
-    pairs: PairTable, labelling: Labelling, stratum: np.ndarray, permutations: int, draw: np.random.Generator
-) -> float:
-    """p of the test of all pairs, whose result does not depend on what pairs are matched on."""
-    strata = one_stratum([labelling]).under(0)
-    return permutation_p(
-        permuted_log_ratios(pairs, labelling, stratum, strata, permutations, generator=draw)[0], size=1.0
-    )
+def model_p(pairs: PairTable, labelling: Labelling, permutations: int, draw: np.random.Generator) -> float:
+    sums, counts = pairs.over_bins().matrices(labelling)
+    ratios = permuted_log_ratios(sums, counts, labelling, HALVES, permutations, generator=draw)
+    return permutation_p(ratios, size=1.0)
 
 
 def shuffled_attention_p_values(trials: int, permutations: int, seed: int) -> np.ndarray:
@@ -181,7 +177,7 @@ def shuffled_attention_p_values(trials: int, permutations: int, seed: int) -> np
     labels = np.repeat(np.arange(TOPICS), WORDS // TOPICS)
     pairs = attention_shard(draw, labels).pairs
     shuffled = (topics_of(draw.permutation(labels)) for _ in range(trials))
-    return np.array([model_test(pairs, each, HALVES, permutations, draw) for each in shuffled])
+    return np.array([model_p(pairs, each, permutations, draw) for each in shuffled])
 
 
 @pytest.mark.parametrize(("trials", "permutations"), [(100, 99), pytest.param(400, 199, marks=pytest.mark.slow)])

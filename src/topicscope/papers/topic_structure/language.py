@@ -261,13 +261,13 @@ def top_pairs(results: Results, *, measure: str) -> dict[str, Measurement]:
 
 
 def matched_pairs(results: Results, *, measure: str) -> dict[str, Measurement]:
-    """Same-topic pairs beside matched ones of different topics: ratio of attention (tested), difference of cosines."""
+    """Same-topic pairs beside matched ones of different topics: ratio of attention, difference of cosines."""
 
     def measured(result: ProbeResult, fraction: float) -> Measurement:
         row = row_of(result, fraction)
         assert row.matched is not None
         matched = getattr(row.matched, measure)
-        compared = ratio(matched, test=True) if measure == "attention" else difference(matched)
+        compared = ratio(matched) if measure == "attention" else difference(matched)
         return compared.beside(share_of_pairs_matched=matched.share)
 
     return at_thresholds(results, measured)

@@ -3,7 +3,7 @@
 Topics are fitted to co-occurrence, so same-topic pairs co-occur more, and words that co-occur often attend to each
 other at short range. Pairs are therefore put into cells of equal co-occurrence, frequency and distance, and compared
 within cells: §8.2 asks whether anything of the topic effect is left then. The file has first the cells and the averages
-over them, then the permutation test of attention, then averages with topics left out, for intervals.
+over them, then averages with topics left out, for intervals.
 """
 
 from collections.abc import Sequence
@@ -11,14 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int, Int32, Integer
+from jaxtyping import Float, Int, Integer
 from msgspec import structs
-from scipy import sparse, special
+from scipy import special
 
 from topicscope.measure.uncertainty import CONFIDENCE
-from topicscope.probing.statistics.labelling import Labelling, OfPairs, OfWords, Pairs, Replicates, topic_partners
+from topicscope.probing.statistics.labelling import Labelling, OfPairs, Pairs, Replicates, topic_partners
 from topicscope.probing.statistics.pairs import PairTable
-from topicscope.probing.statistics.permutation import Block, blocks, exchanged_places, log_ratio
 from topicscope.probing.statistics.resampling import LEAST_WITH_PAIRS, contrast, extended, finite
 from topicscope.records import MatchedComparison, Sides
 
@@ -126,93 +125,6 @@ def matched_averages(
         )
 
 
-def permuted_log_ratios(
-    table: PairTable,
-    labelling: Labelling,
-    word_stratum: OfWords,
-    strata: Strata,
-    permutations: int,
-    *,
-    generator: np.random.Generator,
-) -> Float[np.ndarray, "two permutation_plus_one"]:
-    """Two log-ratios of attention, averaged over layers and heads: as words are, then under the same permutations.
-
-    The first is of the same-topic average over that of all other pairs of different words, the second of the matched
-    averages (NaN if no cell has both kinds of pair). Words of similar frequency exchange their topics. What two words'
-    pairs of positions are matched on (their co-occurrence, frequency and distance) stays the same, so a permutation
-    only moves same-topic pairs from cell to cell; all other pairs of a cell are different-topic pairs.
-
-    table: sums by pair of words and bin of distance.
-    word_stratum: each word's stratum of frequency, within which words exchange topics.
-    strata: what pairs are matched on.
-    """
-    cells = _Cells(table, labelling, word_stratum, strata)
-    # From here on only the kept words are numbered.
-    among, stratum = labelling.among_kept, word_stratum[labelling.kept]
-    rows_of = [
-        (block, np.ascontiguousarray(cells.number[np.ix_(block.rows, block.columns)]).ravel())
-        for block in blocks(stratum, *among.same_topic_pairs)
-    ]
-    drawn = exchanged_places(among, stratum, permutations, generator=generator)
-    return np.concatenate([cells.log_ratios(rows_of, place) for _, place in drawn], axis=1)
-
-
-class _Cells:
-    """Sums and counts of all pairs of different kept words that occur, by stratum and bin of distance."""
-
-    def __init__(self, table: PairTable, labelling: Labelling, word_stratum: OfWords, strata: Strata) -> None:
-        among = table.among(labelling.kept)
-        codes, pair = np.unique(among.codes % table.vocabulary**2, return_inverse=True)
-        first, second = np.divmod(codes, table.vocabulary)
-        # Pairs that are looked up together, those of the same two strata of frequency, have neighbouring rows.
-        ends = np.sort(word_stratum[[first, second]], axis=0)
-        order = np.lexsort((ends[1], ends[0]))
-        row = np.argsort(order)
-        self.number = np.full((labelling.words, labelling.words), -1, dtype=np.int32)
-        """The row of each pair of kept words in what follows; −1 if the pair does not occur."""
-        kept = np.cumsum(labelling.kept) - 1
-        self.number[kept[first], kept[second]] = self.number[kept[second], kept[first]] = row
-        occupied, stratum = np.unique(strata.of(first, second), return_inverse=True)
-        self._stratum, self._strata, self._bins = stratum[order], len(occupied), len(DISTANCES) + 1
-        # A pair of words is in one stratum, and in any of the bins.
-        values = np.zeros((len(codes), self._bins, 2))
-        values[row[pair], among.bin] = np.stack([among.sums, among.counts], axis=1)
-        self._values = values.reshape(len(codes), 2 * self._bins)
-        # Over all of the pairs: sums and counts by cell.
-        self._every = self._by_cell(self._stratum, np.arange(len(codes)), 1)
-
-    def log_ratios(
-        self, rows_of: Sequence[tuple[Block, Int32[np.ndarray, " _"]]], place: Int32[np.ndarray, "word permutation"]
-    ) -> Float[np.ndarray, "two permutation"]:
-        """Both log-ratios if the words that take the places of these pairs were the same-topic ones.
-
-        Each block comes with its part of ``number``.
-        """
-        count = place.shape[1]
-        rows, orders = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
-        for block, number in rows_of:
-            # One permutation after the other, so that its sums stay in a processor's cache.
-            entries = number.take(block.entries(place)).T.ravel()
-            occurs = np.flatnonzero(entries >= 0)
-            rows.append(entries[occurs])
-            orders.append(occurs // len(block.pairs))
-        row, order = np.concatenate(rows), np.concatenate(orders)
-        same = self._by_cell(order * self._strata + self._stratum[row], row, count)
-        # Counts are whole numbers, so what is left of them is exact; where none is left, the sum is not used.
-        matched = matched_averages(*same, *(self._every - same))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = np.log(matched.same) - np.log(matched.different)
-        return np.stack([log_ratio(*same.sum(axis=-1), *self._every.sum(axis=-1)), ratios])
-
-    def _by_cell(
-        self, code: OfPairs, row: Integer[np.ndarray, " pair"], drawn: int
-    ) -> Float[np.ndarray, "two permutation cell"]:
-        """Sums, then counts, over the pairs of words in these rows, added by permutation and stratum."""
-        shape = (drawn * self._strata, len(self._values))
-        sums = sparse.coo_array((np.ones(len(row)), (code, row)), shape=shape) @ self._values
-        return np.ascontiguousarray(np.moveaxis(sums.reshape(drawn, self._strata * self._bins, 2), -1, 0))
-
-
 class PairsInCells:
     """Pairs of a labelling's different words, each in a cell: averages over matched pairs of any numbers they have."""
 
@@ -266,7 +178,6 @@ class PairsInCells:
 def matched_attention(
     same: Replicates,
     different: Replicates,
-    p: float,
     left_out: Sequence[Matched],
     balances: Sequence[Matched],
     labellings: Sequence[Labelling],
@@ -296,7 +207,7 @@ def matched_attention(
             return None, None
         return jackknife_interval(float(values[0]), left, more=float(values[1:].var(ddof=1)))
 
-    compared = extended(contrast(same, different, p=p), MatchedComparison, **_balance(left_out, balances))
+    compared = extended(contrast(same, different), MatchedComparison, **_balance(left_out, balances))
     low, high = interval(same - different, one - other)
     compared = structs.replace(compared, difference_low=low, difference_high=high)
     if compared.ratio is None:

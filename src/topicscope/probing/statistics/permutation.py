@@ -6,13 +6,13 @@ it is never 0 and is valid for any number of them: P(p ≤ α) ≤ α.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from itertools import chain
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Int32
+from jaxtyping import Bool, Float, Int32
 from scipy import sparse
 
-from topicscope.probing.statistics.labelling import Labelling, OfPairs, OfWords
+from topicscope.probing.statistics.labelling import Labelling, OfWords
 
 # Strata of equally many words, by frequency; fewer if they would have fewer words than this.
 STRATA, WORDS_IN_STRATUM = 10, 10
@@ -52,68 +52,6 @@ def stratified_orders(
         yield order
 
 
-class Block(NamedTuple):
-    """Pairs of words of two strata.
-
-    Words stay in their stratum, so under every permutation such a pair stays in one part of a matrix over all words:
-    small enough for a processor's cache, where many permutations look it up.
-    """
-
-    pairs: OfPairs
-    """Which of all pairs these are."""
-
-    first: OfPairs
-    second: OfPairs
-    rows: Int[np.ndarray, " _"]
-    """All words of the stratum of the first words."""
-
-    columns: Int[np.ndarray, " _"]
-
-    def entries(self, place: Int32[np.ndarray, "word permutation"]) -> Int32[np.ndarray, "pair permutation"]:
-        """Where the pairs stand in the part, row by row, from every word's place within its stratum."""
-        return place[self.first] * np.int32(len(self.columns)) + place[self.second]
-
-
-def blocks(stratum: OfWords, first: OfPairs, second: OfPairs) -> list[Block]:
-    """Pairs by the strata of their two words; what is looked up is symmetric, so the lower stratum comes first."""
-    swapped = stratum[first] > stratum[second]
-    first, second = np.where(swapped, second, first), np.where(swapped, first, second)
-    codes = stratum[first] * (int(stratum.max(initial=0)) + 1) + stratum[second]
-    order = np.argsort(codes, kind="stable")
-    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
-    return [
-        Block(
-            pairs,
-            first[pairs],
-            second[pairs],
-            rows=np.flatnonzero(stratum == stratum[first[pairs[0]]]),
-            columns=np.flatnonzero(stratum == stratum[second[pairs[0]]]),
-        )
-        # Without a pair there is no block, although ``np.split`` returns one part.
-        for pairs in np.split(order, starts[1:])
-        if len(pairs)
-    ]
-
-
-def exchanged_places(
-    labelling: Labelling, stratum: OfWords, permutations: int, *, generator: np.random.Generator
-) -> Iterator[tuple[slice, Int32[np.ndarray, "word permutation"]]]:
-    """The place, within its stratum, of the word whose place each word takes: as words are, then permuted.
-
-    Each part comes with the places of its permutations among all. The labelling keeps all words.
-    """
-    place = np.empty(len(stratum), dtype=np.int32)
-    for each in np.unique(stratum):
-        members = np.flatnonzero(stratum == each)
-        place[members] = np.arange(len(members))
-    yield slice(0, 1), place[:, None]
-    start = 1
-    for orders in stratified_orders(labelling, stratum, permutations, generator=generator):
-        for some in np.split(orders, range(AT_ONCE, len(orders), AT_ONCE)):
-            yield slice(start, start + len(some)), np.ascontiguousarray(place[some].T)
-            start += len(some)
-
-
 def permuted_sums(
     matrices: Sequence[Float[np.ndarray, "word word"]],
     labelling: Labelling,
@@ -127,24 +65,39 @@ def permuted_sums(
 
     Only same-topic pairs are looked up, the same permutations for all matrices. The labelling keeps all words. There is
     one group, or by topic one for each, with the pairs of its words.
+
+    Words stay in their stratum, so under every permutation a pair stays in one part of a matrix, that of its two
+    strata: small enough for a processor's cache, where many permutations look it up.
     """
     pairs = [np.stack(labelling.same_topic_pairs)]
     if by_topic:
         members = [np.flatnonzero(words) for words in labelling.membership.T]
         pairs = [np.stack([words[ends] for ends in np.triu_indices(len(words), k=1)]) for words in members]
     topic = np.repeat(np.arange(len(pairs)), [each.shape[1] for each in pairs])
-    first, second = np.concatenate(pairs, axis=1)
-    prepared = []
-    for block in blocks(stratum, first, second):
-        groups, group = np.unique(topic[block.pairs], return_inverse=True)
+    # Matrices are symmetric, so the lower stratum comes first.
+    ends = np.concatenate(pairs, axis=1)
+    first, second = np.take_along_axis(ends, np.argsort(stratum[ends], axis=0, kind="stable"), axis=0)
+    parts = []
+    for one, other in np.unique(stratum[[first, second]], axis=1).T:
+        chosen = np.flatnonzero((stratum[first] == one) & (stratum[second] == other))
+        rows, columns = (np.flatnonzero(stratum == each) for each in (one, other))
+        part = np.stack([matrix[np.ix_(rows, columns)].ravel() for matrix in matrices], axis=1)
+        groups, group = np.unique(topic[chosen], return_inverse=True)
         gather = sparse.csr_array((np.ones(len(group)), (group, np.arange(len(group)))))
-        part = np.stack([matrix[np.ix_(block.rows, block.columns)].ravel() for matrix in matrices], axis=1)
-        prepared.append((block, part, groups, gather))
-    sums = np.zeros((len(pairs), 1 + permutations, len(matrices)))
-    for here, place in exchanged_places(labelling, stratum, permutations, generator=generator):
-        for block, part, groups, gather in prepared:
-            values = part.take(block.entries(place), axis=0).reshape(len(block.pairs), -1)
-            sums[groups, here] += (gather @ values).reshape(len(groups), place.shape[1], -1)
+        parts.append((first[chosen], second[chosen], np.int32(len(columns)), part, groups, gather))
+    # Each word's place within its stratum.
+    place = np.empty(len(stratum), dtype=np.int32)
+    for each in np.unique(stratum):
+        place[stratum == each] = np.arange((stratum == each).sum())
+    sums, start = np.zeros((len(pairs), 1 + permutations, len(matrices))), 0
+    drawn = stratified_orders(labelling, stratum, permutations, generator=generator)
+    for orders in chain([np.arange(len(stratum), dtype=np.int32)[None]], drawn):
+        for some in np.split(orders, range(AT_ONCE, len(orders), AT_ONCE)):
+            taken, here = np.ascontiguousarray(place[some].T), slice(start, start + len(some))
+            start += len(some)
+            for one, other, width, part, groups, gather in parts:
+                values = part.take(taken[one] * width + taken[other], axis=0).reshape(len(one), -1)
+                sums[groups, here] += (gather @ values).reshape(len(groups), len(some), -1)
     return np.moveaxis(sums, -1, 0)
 
 
@@ -157,6 +110,21 @@ def log_ratio(
     """The log of the same-topic average over that of all other pairs of different words; NaN without such pairs."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.log(same_sum / same_count) - np.log((every_sum - same_sum) / (every_count - same_count))
+
+
+def permuted_log_ratios(
+    sums: Float[np.ndarray, "word word"],
+    counts: Float[np.ndarray, "word word"],
+    labelling: Labelling,
+    stratum: OfWords,
+    permutations: int,
+    *,
+    generator: np.random.Generator,
+) -> Float[np.ndarray, " permutation_plus_one"]:
+    """The log-ratio of sums over counts of pairs of positions: as words are, then permuted, as above."""
+    same = permuted_sums([sums, counts], labelling, stratum, permutations, generator=generator)[:, 0]
+    # Matrices have each pair twice.
+    return log_ratio(*same, *(np.array([matrix.sum() / 2]) for matrix in (sums, counts)))
 
 
 def permutation_p(values: Float[np.ndarray, " permutation_plus_one"], *, size: float = 0.0) -> float:
