@@ -4,6 +4,7 @@ import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ import torch
 
 from support.tiny_models import DECODERS, ENCODERS, VOCABULARY, save_tiny, save_tokenizer
 from topicscope.errors import InputError
-from topicscope.probing.models import HuggingFaceModel, Loading, check_architecture, load_network, model_tokenizer
+from topicscope.precision import usable_precision
+from topicscope.probing.models import HuggingFaceModel, Loading, check_architecture, model_tokenizer
 from topicscope.probing.sources import find_model
 from topicscope.text import hub
 
@@ -21,71 +23,57 @@ PASSAGES = [np.random.default_rng(length).integers(5, VOCABULARY, size=length) f
 Build = Callable[..., HuggingFaceModel]
 
 
+def loaded(source: Path | str, special: bool = True, **loading: Any) -> HuggingFaceModel:
+    around = (BEFORE, AFTER) if special else ([], [])
+    return HuggingFaceModel(find_model(str(source)), around, Loading(**{"device": "cpu", "length": 30, **loading}))
+
+
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     folders: dict[str, Path] = {}
 
-    def make(kind: str, *, untrained: bool = False, special: bool = True, **loading: object) -> HuggingFaceModel:
+    def make(kind: str, *, untrained: bool = False, **loading: Any) -> HuggingFaceModel:
         if kind not in folders:
             folders[kind] = save_tiny(kind, tmp_path_factory.mktemp(kind))
-        name = ("random:" if untrained else "") + str(folders[kind])
-        settings = {"device": "cpu", "length": 30, **loading}
-        return HuggingFaceModel(
-            find_model(name),
-            (BEFORE, AFTER) if special else ([], []),
-            Loading(**settings),  # type: ignore[arg-type]
-        )
+        return loaded(("random:" if untrained else "") + str(folders[kind]), **loading)
 
     return make
 
 
-def own_output(model: HuggingFaceModel, tokens: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Hugging Face's own attention and embedding layer for one sequence, by the whole model and without padding."""
+@pytest.mark.parametrize("kind", [*ENCODERS, *DECODERS])
+def test_attention_and_embeddings_are_hugging_faces_own_whatever_the_padding(kind: str, build: Build) -> None:
     from transformers import AutoModel
 
-    folder = model.name.removeprefix("random:")
-    network = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
-    with torch.no_grad():
-        output = network(torch.tensor([tokens]), output_attentions=True, output_hidden_states=True)
-    of_encoder = "encoder_" if network.config.is_encoder_decoder else ""
-    attentions = torch.stack(getattr(output, f"{of_encoder}attentions"))[:, 0]
-    return attentions.numpy(), getattr(output, f"{of_encoder}hidden_states")[0][0].numpy()
-
-
-@pytest.mark.parametrize("kind", [*ENCODERS, *DECODERS])
-def test_attention_is_hugging_faces_own_whatever_the_padding(kind: str, build: Build) -> None:
     model = build(kind)
     found = torch.stack(model.run(PASSAGES).attention).numpy()
     assert found.shape == (2, 4, 2, 12, 12)
     assert (model.layers, model.heads, model.causal) == (2, 2, kind in DECODERS)
+    network = AutoModel.from_pretrained(model.name, attn_implementation="eager").eval()
+
+    def own(tokens: list[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Attention and the embedding layer for one sequence, by the whole model and without padding."""
+        with torch.no_grad():
+            output = network(torch.tensor([tokens]), output_attentions=True, output_hidden_states=True)
+        of_encoder = "encoder_" if network.config.is_encoder_decoder else ""
+        attentions = torch.stack(getattr(output, f"{of_encoder}attentions"))[:, 0]
+        return attentions.numpy(), getattr(output, f"{of_encoder}hidden_states")[0][0].numpy()
+
     for place, passage in enumerate(PASSAGES):
-        expected, _ = own_output(model, [*BEFORE, *passage, *AFTER])
+        expected, _ = own([*BEFORE, *passage, *AFTER])
         inside = slice(0, len(passage))
         np.testing.assert_allclose(found[:, place, :, inside, inside], expected[:, :, 1:-1, 1:-1], rtol=0, atol=1e-6)
         if len(passage) > 1:
             # The control: the same matrix a position further is another one.
             assert np.abs(found[:, place, :, inside, inside] - expected[:, :, 2:, 2:]).max() > 1e-3
-
-
-@pytest.mark.parametrize("kind", [*ENCODERS, *DECODERS])
-def test_embeddings_are_hugging_faces_own(kind: str, build: Build) -> None:
-    from transformers import AutoModel
-
-    model = build(kind)
-    words = np.array([7, 30, 59, 5])
-    network = AutoModel.from_pretrained(model.name)
-    matrix = model.embedding_matrix()
+    matrix, words = model.embedding_matrix(), np.array([7, 30, 59, 5])
     np.testing.assert_array_equal(matrix, network.get_input_embeddings().weight.detach().numpy())
     layer = model.embedding_layer(words)
-    expected = np.stack([own_output(model, [int(word)])[1][0] for word in words])
-    np.testing.assert_allclose(layer, expected, rtol=0, atol=1e-6)
-    at_position_1 = np.stack([own_output(model, [2, int(word)])[1][1] for word in words])
+    np.testing.assert_allclose(layer, np.stack([own([int(word)])[1][0] for word in words]), rtol=0, atol=1e-6)
+    at_position_1 = np.stack([own([2, int(word)])[1][1] for word in words])
     # The others turn queries and keys by position instead.
-    knows_positions = kind not in ("modernbert", "gpt_neox", "llama")
-    assert (np.abs(layer - at_position_1).max() > 1e-3) == knows_positions
+    assert (np.abs(layer - at_position_1).max() > 1e-3) == (kind not in ("modernbert", "gpt_neox", "llama"))
     # Factorised embeddings are narrower than the layers that they feed.
-    assert matrix.shape[1] == (8 if kind in ("albert", "electra") else 16)
-    assert layer.shape == (4, 16)
+    assert (matrix.shape[1], layer.shape) == (8 if kind in ("albert", "electra") else 16, (4, 16))
 
 
 def test_an_untrained_model_has_the_architecture_but_other_weights_fixed_by_the_seed(build: Build) -> None:
@@ -111,10 +99,11 @@ def test_the_longest_passage_is_what_the_model_takes(kind: str, most: int, build
 
 
 def test_half_precision_is_near_full_precision(build: Build) -> None:
-    full, half = (build("bert", dtype=dtype).run(PASSAGES[:1]).attention[-1] for dtype in ("float32", "bfloat16"))
+    # Where the processor cannot run it, as the command does.
+    dtype = usable_precision("bfloat16", "cpu")
+    full, half = (build("bert", dtype=each).run(PASSAGES[:1]).attention[-1] for each in ("float32", dtype))
     assert half.dtype == torch.float32
-    error = (full - half).abs().max()
-    assert 0 < error < 0.2
+    assert (0 < (full - half).abs().max() < 0.2) or dtype == "float32"
     assert build("bert", dtype="float64").run(PASSAGES).attention[0].dtype == torch.float64
 
 
@@ -126,7 +115,7 @@ def test_models_without_attention_between_all_positions_are_refused(kind: str, t
     more = {"longformer": {"num_attention_heads": 2, "attention_window": 4, "max_position_embeddings": 40}}
     AutoConfig.for_model(kind, **sizes, **more.get(kind, {})).save_pretrained(tmp_path)
     with pytest.raises(InputError, match="returned no attention between all positions even with attn_implementation"):
-        HuggingFaceModel(find_model(f"random:{tmp_path}"), ([], []), Loading(device="cpu", length=9))
+        loaded(f"random:{tmp_path}", special=False, length=9)
 
 
 @pytest.mark.parametrize("error", [NotImplementedError("no tokens here"), TypeError("pixel_values is missing")])
@@ -139,27 +128,37 @@ def test_a_model_that_does_not_run_on_tokens_is_refused_in_one_sentence(
     folder = save_tiny("bert", tmp_path)
     monkeypatch.setattr("topicscope.probing.models._run", fail)
     with pytest.raises(InputError, match=f"does not run on tokens of text .{error}.: give"):
-        HuggingFaceModel(find_model(str(folder)), ([2], [3]), Loading(device="cpu", length=20))
+        loaded(folder)
     # Memory is another matter: fewer tokens at once may do.
     error = torch.OutOfMemoryError("out of memory")
     with pytest.raises(torch.OutOfMemoryError):
-        HuggingFaceModel(find_model(str(folder)), ([2], [3]), Loading(device="cpu", length=20))
+        loaded(folder)
 
 
-def test_files_that_lack_weights_are_refused(tmp_path: Path) -> None:
+def test_files_with_weights_that_are_missing_no_numbers_or_cut_short_are_refused(tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 
     folder = save_tiny("bert", tmp_path)
-    weights = load_file(folder / "model.safetensors")
-    whole = HuggingFaceModel(find_model(str(folder)), (BEFORE, AFTER), Loading(device="cpu"))
-    assert whole.layers == 2
+    path = folder / "model.safetensors"
+    weights = load_file(path)
+
+    def save(some: dict[str, torch.Tensor]) -> None:
+        save_file(some, path, metadata={"format": "pt"})
+
     without_pooler = {name: value for name, value in weights.items() if "pooler" not in name}
-    save_file(without_pooler, folder / "model.safetensors", metadata={"format": "pt"})
-    assert HuggingFaceModel(find_model(str(folder)), (BEFORE, AFTER), Loading(device="cpu")).layers == 2
-    rest = {name: value for name, value in without_pooler.items() if "layer.1" not in name}
-    save_file(rest, folder / "model.safetensors", metadata={"format": "pt"})
+    save(without_pooler)
+    assert loaded(folder).layers == 2
+    save({name: value for name, value in without_pooler.items() if "layer.1" not in name})
     with pytest.raises(InputError, match=r"lacks \d+ of its weights"):
-        HuggingFaceModel(find_model(str(folder)), (BEFORE, AFTER), Loading(device="cpu"))
+        loaded(folder)
+    name = next(name for name in weights if name.endswith("query.weight"))
+    save(weights | {name: torch.full_like(weights[name], torch.nan)})
+    with pytest.raises(InputError, match=r"weights that are not finite numbers \(.*query\.weight\)"):
+        loaded(folder)
+    path.write_bytes(path.read_bytes()[:2_000])
+    with pytest.raises(InputError, match=r"cannot be loaded \(.*\): give another") as caught:
+        loaded(folder)
+    assert ". " not in str(caught.value)
 
 
 def test_a_device_that_is_not_there_is_refused(build: Build) -> None:
@@ -198,20 +197,11 @@ def test_pickled_weights_are_never_read_and_a_folder_without_others_serves_untra
             (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"weights": Trap(trap)}))
         with pytest.raises(InputError, match=r"has no \.safetensors weights, and pickled ones could run code: save it"):
             find_model(str(folder))
-        HuggingFaceModel(find_model(f"random:{folder}"), (BEFORE, AFTER), Loading(device="cpu"))
+        loaded(f"random:{folder}")
     assert not trap.exists()
     # The control: unpickling it does run code.
     pickle.loads((folder / "pytorch_model.bin").read_bytes())
     assert trap.exists()
-
-
-def test_weights_that_cannot_be_read_are_refused_in_one_sentence(tmp_path: Path) -> None:
-    folder = save_tiny("bert", tmp_path)
-    weights = folder / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:2_000])
-    with pytest.raises(InputError, match=r"cannot be loaded \(.*\): give another") as caught:
-        HuggingFaceModel(find_model(str(folder)), (BEFORE, AFTER), Loading(device="cpu"))
-    assert ". " not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -282,26 +272,11 @@ def test_architectures_that_no_model_has_and_foreign_code_are_refused(settings: 
     check_architecture(find_model(f"random:{tmp_path}"))
 
 
-def test_weights_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
-    folder = save_tiny("bert", tmp_path / "model")
-    weights = load_file(folder / "model.safetensors")
-    name = next(name for name in weights if name.endswith("query.weight"))
-    weights[name][0, 0] = torch.nan
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    source = find_model(str(folder))
-    with pytest.raises(InputError, match=r"weights that are not finite numbers \(.*query\.weight\)"):
-        load_network(source, source.digest, Loading(device="cpu"))
-
-
 def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path: Path) -> None:
     folder = save_tiny("bert", tmp_path / "model")
     for words, fits in ([f"w{'x' * place}" for place in range(55)], True), (["a" * at for at in range(1, 80)], False):
         save_tokenizer(folder, words)
-        source = find_model(str(folder))
-        tokenizer = model_tokenizer(source)
-        model = HuggingFaceModel(source, tokenizer.special, Loading(device="cpu"))
+        tokenizer, model = model_tokenizer(find_model(str(folder))), loaded(folder)
         if fits:
             model.check_tokens(tokenizer)
         else:

@@ -29,48 +29,15 @@ def tiny_config(kind: str, **more: Any) -> Any:
         "electra": {"embedding_size": 8},
         "deberta-v2": {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_buckets": 8},
         "modernbert": {
-            "pad_token_id": 0,
-            "cls_token_id": 2,
-            "sep_token_id": 3,
-            "bos_token_id": 2,
-            "eos_token_id": 3,
-            "global_attn_every_n_layers": 2,
-            "local_attention": 8,
+            **{"pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3},
+            **{"global_attn_every_n_layers": 2, "local_attention": 8},
         },
+        "gpt2": {"bos_token_id": 0, "eos_token_id": 0},
         "gpt_neox": {"bos_token_id": 0, "eos_token_id": 0},
+        "bart": {"decoder_layers": 1, "decoder_attention_heads": 2, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24},
+        "distilbert": {"hidden_dim": 24},
     }
-    own_names: dict[str, dict[str, Any]] = {
-        "bart": {
-            "vocab_size": VOCABULARY,
-            "d_model": 16,
-            "encoder_layers": 2,
-            "decoder_layers": 1,
-            "encoder_attention_heads": 2,
-            "decoder_attention_heads": 2,
-            "encoder_ffn_dim": 24,
-            "decoder_ffn_dim": 24,
-            "max_position_embeddings": 40,
-        },
-        "distilbert": {
-            "vocab_size": VOCABULARY,
-            "dim": 16,
-            "n_layers": 2,
-            "n_heads": 2,
-            "hidden_dim": 24,
-            "max_position_embeddings": 40,
-        },
-        "gpt2": {
-            "vocab_size": VOCABULARY,
-            "n_embd": 16,
-            "n_layer": 2,
-            "n_head": 2,
-            "n_positions": 40,
-            "bos_token_id": 0,
-            "eos_token_id": 0,
-        },
-    }
-    settings = own_names.get(kind, SIZES | changes.get(kind, {}))
-    return AutoConfig.for_model(kind, **settings | more)
+    return AutoConfig.for_model(kind, **SIZES | changes.get(kind, {}) | more)
 
 
 def save_tiny(kind: str, folder: Path, *, seed: int = 0, **more: Any) -> Path:
