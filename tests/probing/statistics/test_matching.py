@@ -313,9 +313,8 @@ def test_the_interval_adds_the_variances_of_replicates_and_of_topics() -> None:
     jackknife = (TOPICS - 1) / TOPICS * ((left - left.mean()) ** 2).sum()
     error = np.sqrt(np.log(matched.same / matched.different)[1:].var(ddof=1) + jackknife)
     assert found.ratio == matched.same[0] / matched.different[0]
-    assert (found.low, found.high) == pytest.approx(
-        found.ratio * np.exp(1.959964 * error * np.array([-1, 1])), rel=1e-6
-    )
+    ends = found.ratio * np.exp(1.959964 * error * np.array([-1, 1]))
+    assert (found.low, found.high) == pytest.approx(ends, rel=1e-6)
     # The control: a topic that cannot be left out leaves no interval.
     one = Labelling(np.arange(WORLD_WORDS)[:, None] % 7 == np.zeros(1))
     nothing = matched_of(matched.same, matched.different, without_topics(shard.pairs, one, world.strata), one)

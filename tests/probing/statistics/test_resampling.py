@@ -133,8 +133,8 @@ def test_a_ratio_is_null_without_pairs_or_unless_its_denominator_is_above_zero()
     assert [contrast(same[:1], np.array([level])).ratio_note for level in (0.1, 0.0, -0.1)] == [None, below, below]
     for sides in ((same * np.nan, same), (same, same * np.nan)):
         assert contrast(*sides).ratio_note == "no pair to average over"
-    for sides in (([1.0, 1.1, 0.9], [2.0, np.nan, np.nan]), ([1.0, np.nan, np.nan], [2.0, 1.9, 2.1])):
-        gap = contrast(*map(np.array, sides))
+    for one, other in (([1.0, 1.1, 0.9], [2.0, np.nan, np.nan]), ([1.0, np.nan, np.nan], [2.0, 1.9, 2.1])):
+        gap = contrast(np.array(one), np.array(other))
         assert (gap.ratio, gap.low, gap.high, gap.difference_low) == (0.5, None, None, None)
         assert gap.ratio_note == "too few replicates have a pair for an interval"
         assert gap.replicates_left_out == 2
