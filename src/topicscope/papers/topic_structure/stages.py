@@ -124,13 +124,18 @@ class MapSetting(NamedTuple):
     loss: Loss
     optimizer: Optimizer
     two: bool
-    """Whether every run is two-stage."""
+    """Whether most runs are two-stage."""
 
     take_off: float
     """When attention takes off, averaged over runs; NaN if it does not in one."""
 
     gain: float
     """The gain g then, averaged over runs."""
+
+
+def in_most(seeds: Sequence[Stages]) -> bool:
+    """Whether more than half of the runs are two-stage: a rule that more runs do not make harder to meet."""
+    return 2 * sum(one.two for one in seeds) > len(seeds)
 
 
 def map_settings(results: Results) -> dict[str, MapSetting]:
@@ -141,7 +146,7 @@ def map_settings(results: Results) -> dict[str, MapSetting]:
             seeds = run_stages(run)[:MAP_SEEDS]
             when = np.mean([np.nan if one.take_off is None else one.take_off for one in seeds])
             gain = np.nan if np.isnan(when) else np.mean([one.gain for one in seeds])
-            training, two = run.settings.training, all(one.two for one in seeds)
+            training, two = run.settings.training, in_most(seeds)
             settings[name] = MapSetting(training.loss, training.optimizer, two, float(when), float(gain))
     return settings
 
@@ -291,16 +296,16 @@ def growth_at_take_off(results: Results) -> dict[str, Measurement]:
 
 
 def two_stage_layers(results: Results) -> Measurement:
-    """The share of layers, over all settings, with two stages in every run: a count, which one layer moves.
+    """The share of layers, over all settings, with two stages in most runs: a count, which one layer moves.
 
     Only layers count whose attention takes off, in time, in every run. The first runs of each setting are counted, as
-    many as all settings have: with more runs, fewer layers are two-stage in every one.
+    many as all settings have.
     """
     two = dict[str, list[bool]]()
     for name, run in results.items():
         layers: Iterable[list[Stages]] = (layer_stages(run, layer)[:MAP_SEEDS] for layer in range(layers_of(run)))
         two[name.removeprefix("figure5/")] = [
-            all(one.two for one in seeds) for seeds in layers if all(one.take_off is not None for one in seeds)
+            in_most(seeds) for seeds in layers if all(one.take_off is not None for one in seeds)
         ]
     every = [own for layers_of_run in two.values() for own in layers_of_run]
     return exact(np.mean(every) if every else np.nan, resolution=1 / max(len(every), 1), **counts(two))
