@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from topicscope.settings import Training
-from topicscope.training.optimizers import Optimizer
+from topicscope.training.engines import Optimizer
 
 RATE = 0.05
 

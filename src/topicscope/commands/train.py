@@ -16,35 +16,21 @@ from topicscope.settings.data import Device
 from topicscope.settings.toml import load_settings
 from topicscope.store import expanded
 
-DESCRIPTION = """Train one model into a run folder, on documents of a topic model (or on real text: see the end).
+DESCRIPTION = """Train one model into a run folder, on documents of a topic model or on real text.
 
 Settings come from a TOML file, if one is given, and from the options, which override it. A run that was stopped or
 killed resumes with --resume and ends with the same numbers to the bit; a finished one can be made longer.
+With a corpus, the model is BERT of 4 layers unless parts are off, and DIR/huggingface a folder for AutoModelForMaskedLM
+and for topicscope probe. Its tokenizer is trained on the corpus, or given.
 
 examples:
   topicscope train --out runs/first --training.steps 300
   topicscope train examples/figure2.toml --out runs/figure2 --seed 1
-  topicscope train --out runs/figure2 --resume
   topicscope train --out runs/figure2 --resume --training.steps 4000
   topicscope train --out runs/tau --data.sampler topics --data.per-document 3 --training.loss squared
-
-With a corpus, it trains a deeper transformer on real text, which has its own settings:
   topicscope train --data.corpus wiki-sample --out runs/text
-  topicscope train --data.corpus wiki-sample --help
-"""
-
-TEXT_DESCRIPTION = """Train a transformer on real text: 4 layers of 4 heads, BERT exactly unless parts are off.
-
-The tokenizer is trained on the corpus, or given. The run has, for each recorded step, the loss, and for every layer the
-norms, the rotation of W^V and how far attention is from uniform. A run that was stopped or killed resumes with --resume
-and ends with the same numbers to the bit.
-Where the architecture is BERT's, DIR/huggingface is a folder for AutoModelForMaskedLM and for topicscope probe.
-
-examples:
-  topicscope train --data.corpus wiki-sample --out runs/text --training.steps 400
-  topicscope train --data.corpus articles/ --data.vocabulary 4000 --model.layers 2 --out runs/own
-  topicscope train --out runs/own --resume
   topicscope train --data.corpus notes.txt --data.tokenizer minilm --model.no-residual --out runs/off --device cpu
+  topicscope train --data.corpus wiki-sample --help
 """
 
 # Settings that --help prints, of those that there are; --help-all prints all.
@@ -174,13 +160,12 @@ def parse_options(words: list[str]) -> Options:
         if settings:
             raise InputError("--data.corpus is not allowed with settings of a topic model: leave one of them out.")
         settings = Settings(data=TextData(corpus=corpus))
-    settings = settings or Settings()
     return parse(
         Options,
         words,
         command="train [SETTINGS.toml]",
-        description=TEXT_DESCRIPTION if isinstance(settings.data, TextData) else DESCRIPTION,
-        default=Options(out=Path(), settings=settings),
+        description=DESCRIPTION,
+        default=Options(out=Path(), settings=settings or Settings()),
         usual=USUAL,
     )
 

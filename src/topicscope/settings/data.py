@@ -138,9 +138,6 @@ class TextData:
     length: int = 126
     """Tokens per passage, without [CLS] and [SEP]; the last passage of an article is shorter."""
 
-    every: int = 1
-    """Keep one passage in so many of each article."""
-
     held_out: float = 0.05
     """The share of articles that is not trained on; the loss on it is the validation loss."""
 
@@ -151,7 +148,6 @@ class TextData:
         if self.tokenizer and self.vocabulary != TextData.vocabulary:
             raise refuse("data.vocabulary", self.vocabulary, "data.tokenizer has a vocabulary already; leave it out")
         check_at_least("data.vocabulary", self.vocabulary, 1)
-        check_at_least("data.every", self.every, 1)
         check_at_least("data.length", self.length, SHORTEST_PASSAGE)
         if not 0 <= self.held_out < 1:
             raise refuse("data.held_out", self.held_out, "give a share from 0 up to, but not including, 1")

@@ -170,8 +170,7 @@ class PassageStream:
         if not len(self.passages):
             raise InputError(
                 f'data.corpus = "{data.corpus}" has no passage of {SHORTEST_PASSAGE} tokens or more, one of them known '
-                "to the tokenizer, to train on: give a corpus with longer articles, or lower data.every or "
-                "data.held_out."
+                "to the tokenizer, to train on: give a corpus with longer articles, or lower data.held_out."
             )
         self.steps = steps_per_chunk(settings, text.vocabulary)
 

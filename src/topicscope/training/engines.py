@@ -6,6 +6,7 @@ are a dictionary of tensors with a leading ``seed`` axis. The objective is here 
 (eq. 4), their mean (eq. 1), L2 (eq. 2).
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -16,23 +17,28 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
+from torch.optim.adam import adam
+from torch.optim.sgd import sgd
 
 from topicscope.model.bag import BagPass, Counting, Equation6, bag_batches, has_tables
 from topicscope.model.transformer import Transformer, padded_batch
 from topicscope.model.weights import Source, part_of, start_weights
-from topicscope.settings import ATTENTION_PARTS, PARTS, Settings
-from topicscope.settings.training import Loss
+from topicscope.settings import ATTENTION_PARTS, PARTS, Settings, Training
+from topicscope.settings.training import MOMENTUM, Loss
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.training.batches import BatchStream, PassageStream, stream_of
-from topicscope.training.optimizers import Gradients
 
 Weights = dict[str, Float[Tensor, "seed ..."]]
+Gradients = dict[str, Float[Tensor, "seed ..."]]
 
 CPU = torch.device("cpu")
 # What the table of values is made of without embeddings.
 VALUE_PARTS = frozenset({"value", "value_bias", "prediction_bias"})
 # Alternating training consists of so many turns.
 TURNS = 4
+ADAM_BETAS = (0.9, 0.999)
+# What each keeps of a parameter.
+STATE = {"sgd": (), "momentum": ("momentum_buffer",), "adam": ("exp_avg", "exp_avg_sq", "step")}
 
 
 @dataclass(frozen=True)
@@ -220,3 +226,60 @@ class TableEngine(Engine):
         slopes = self._last.gradients(values=wanted[0], scores=wanted[1])
         outputs = [table for table, moving in zip(self._tables, wanted, strict=True) if table is not None and moving]
         return self._backward(outputs, [slope for slope in slopes if slope is not None], names)
+
+
+class Optimizer:
+    """The optimiser of the settings; a parameter without a gradient is left alone, and so is its state.
+
+    Updates are PyTorch's own functions. The bookkeeping of its classes takes a twentieth of a step at the paper's size.
+    """
+
+    def __init__(self, parameters: dict[str, Float[Tensor, "seed ..."]], training: Training) -> None:
+        self.parameters, self.training = parameters, training
+        self._state = {
+            quantity: {
+                name: torch.zeros((), device=parameter.device) if quantity == "step" else torch.zeros_like(parameter)
+                for name, parameter in parameters.items()
+            }
+            for quantity in STATE[training.optimizer]
+        }
+
+    @torch.no_grad()
+    def step(self, gradients: Gradients, rate: float) -> None:
+        """One update of the parameters that have a gradient."""
+        parameters = [self.parameters[name] for name in gradients]
+        # The fused update reads memory in order, whatever the strides.
+        slopes = [gradient.contiguous() for gradient in gradients.values()]
+        state = [[own[name] for name in gradients] for own in self._state.values()]
+        if self.training.optimizer == "adam":
+            averages, squares, steps = state
+            first, second = ADAM_BETAS
+            adam(
+                parameters, slopes, averages, squares, [], steps, fused=True, amsgrad=False, maximize=False,
+                lr=rate, beta1=first, beta2=second, eps=self.training.adam_epsilon, weight_decay=0.0,
+            )  # fmt: skip
+            return
+        buffers: list[Tensor | None] = [*state[0]] if state else [None] * len(slopes)
+        sgd(
+            parameters, slopes, buffers, foreach=False, nesterov=False, maximize=False,
+            lr=rate, momentum=MOMENTUM if state else 0.0, dampening=0.0, weight_decay=0.0,
+        )  # fmt: skip
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The state as ``parameter/quantity``."""
+        return {
+            f"{name}/{quantity}": tensor for quantity, state in self._state.items() for name, tensor in state.items()
+        }
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        """Put back what ``tensors`` took out."""
+        own = self.tensors()
+        for path, value in tensors.items():
+            own[path].copy_(value)
+
+
+def learning_rate(training: Training, step: int) -> float:
+    """The rate at a step: constant, or falling to zero along a cosine."""
+    if training.decay == "cosine":
+        return training.learning_rate * 0.5 * (1 + math.cos(math.pi * step / training.steps))
+    return training.learning_rate

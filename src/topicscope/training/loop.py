@@ -39,9 +39,8 @@ from topicscope.settings.data import Device
 from topicscope.settings.toml import with_absolute_paths
 from topicscope.store import as_before_if_refused, struct_text, write_atomically
 from topicscope.synthetic.topics import TopicModel
-from topicscope.training.engines import CPU, Engine, make_engine
+from topicscope.training.engines import CPU, Engine, Optimizer, learning_rate, make_engine
 from topicscope.training.folder import Checkpoint, RunFolder
-from topicscope.training.optimizers import Optimizer, learning_rate
 from topicscope.training.record import ROTATION_STEPS, Measures, Recorder, export, final_measures, norms
 from topicscope.training.reference import reference
 from topicscope.work import Report

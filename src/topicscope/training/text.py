@@ -45,7 +45,6 @@ def prepare_text(data: TextData, folder: Path, *, report: Report | None = None) 
         tokenizer,
         length=data.length,
         folder=folder / "passages",
-        every=data.every,
         progress=bytes_read(corpus, report),
     )
     specials = read_specials(where, data.tokenizer or "the tokenizer that was trained")

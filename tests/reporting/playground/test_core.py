@@ -20,7 +20,7 @@ from topicscope.settings import Model, Part, Training
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.finite_documents import class_moments, class_optimum, moments, population_loss
 from topicscope.theory.theorem2 import theorem2
-from topicscope.training.optimizers import Optimizer
+from topicscope.training.engines import Optimizer
 
 NAMES = ("value", "key", "query")
 TRAINED = {0: (0, 1, 2), 1: (0,), 2: (0,), 3: (1, 2)}
