@@ -136,8 +136,8 @@ class Transformer(nn.Module):
         """f(X̃): a score for every token at every position."""
         return self.predict(self.states(tokens, keys)[-1])
 
-    def predict_masked(self, batch: Batch) -> Float[Tensor, "target token"]:
-        """Scores at the masked positions alone."""
+    def predict_masked(self, batch: Batch) -> Float[Tensor, "masked_row token"]:
+        """Scores at the masked rows alone."""
         state, keys = self._embed(batch.tokens), self._keys(batch.tokens, batch.keys)
         *layers, last = self._layers()
         for layer in layers:
@@ -145,8 +145,7 @@ class Transformer(nn.Module):
         # The last layer's attention is the last to need the other rows.
         asked = batch.masked[:, : batch.asked]
         mixed = self._mix(state, keys, last, batch.asked)
-        scores = self.predict(self._finish(state[:, : batch.asked][asked], mixed[asked], last))
-        return scores if batch.row is None else scores[batch.row]
+        return self.predict(self._finish(state[:, : batch.asked][asked], mixed[asked], last))
 
     def attention(
         self, tokens: Int[Tensor, "document row"], keys: Int[Tensor, "document row"] | None = None

@@ -68,9 +68,12 @@ def phase(settings: Settings, step: int) -> Phase:
 
 
 def losses(
-    scores: Float[Tensor, "target token"], words: Int[Tensor, " target"], kind: Loss
+    scores: Float[Tensor, "row token"],
+    words: Int[Tensor, " target"],
+    kind: Loss,
+    row: Int[Tensor, " target"] | None = None,
 ) -> Float[Tensor, " target"]:
-    r"""One loss per masked position.
+    r"""One loss per masked position, from the row of scores that it has, or shares with others (``row``).
 
     .. math::
         l_{sq} = \lVert x - y \rVert_2^2 = \lVert x \rVert^2 - 2 x_i + 1, \qquad
@@ -78,10 +81,12 @@ def losses(
 
     The squared loss sums over the vocabulary; it is not a mean over entries.
     """
-    if kind == "cross_entropy":
+    if row is None and kind == "cross_entropy":
         return functional.cross_entropy(scores, words, reduction="none")
-    chosen = scores.gather(1, words[:, None])[:, 0]
-    return scores.square().sum(dim=1) - 2 * chosen + 1
+    row = torch.arange(len(words), device=words.device) if row is None else row
+    if kind == "cross_entropy":
+        return scores.logsumexp(dim=1)[row] - scores[row, words]
+    return scores.square().sum(dim=1)[row] - 2 * scores[row, words] + 1
 
 
 def make_engine(settings: Settings, seeds: Sequence[int], source: Source, *, device: torch.device = CPU) -> "Engine":
@@ -148,7 +153,7 @@ class Engine:
         """The loss of eq. 1 on a batch, without L2, for each seed."""
         by_seed = []
         for model, documents in zip(self.models, batch, strict=True):
-            by_target = losses(model.predict_masked(documents), documents.words, self.training.loss)
+            by_target = losses(model.predict_masked(documents), documents.words, self.training.loss, documents.row)
             by_seed.append(by_target @ documents.weights)
         return torch.stack(by_seed)
 
