@@ -4,7 +4,7 @@ This file has the command's options, the function :func:`probe` behind it, and t
 seconds to load, so it is loaded only after the options were checked.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -112,9 +112,6 @@ class Options:
     """Print the rows of probe.json on standard output, and nothing else."""
 
 
-DEFAULTS = Options(models=())
-
-
 def main(words: list[str]) -> int:
     """Parse, run, print Table 1's layout."""
     options = parse(Options, words, command="probe", description=DESCRIPTION)
@@ -164,9 +161,8 @@ class Probed:
     def to_frame(self) -> Any:
         """The rows of probe.json as a pandas DataFrame; nested numbers have dotted names, such as ``cosine.ratio``."""
         rows: list[dict[str, Any]] = msgspec.to_builtins(self.rows)
-        return frame_of(
-            flat_row({name: value for name, value in row.items() if not isinstance(value, list)}) for row in rows
-        )
+        kept = ({name: value for name, value in row.items() if not isinstance(value, list)} for row in rows)
+        return frame_of(map(flat_row, kept))
 
     def _repr_html_(self) -> str:
         from topicscope.reporting.page.sections import table_row
@@ -184,8 +180,6 @@ def probe(
     models: "str | Subject | Sequence[str | Subject]",
     *,
     out: Path | str = "probe",
-    settings: ProbeSettings | None = None,
-    machine: Machine | None = None,
     report: Report | None = None,
     **options: Any,
 ) -> Probed:
@@ -199,21 +193,16 @@ def probe(
     given = list(models) if isinstance(models, list | tuple) else [models]
     # What offers no embeddings must be a name.
     subjects: list[Any] = given if any(map(_is_subject, given)) else list(listed(models, "models"))
-    wanted = replace(DEFAULTS, out=path_of(out, "out"), study=settings or DEFAULTS.study)
-    return _probe(subjects, with_options(replace(wanted, machine=machine or wanted.machine), options), report)
-
-
-def with_options(wanted: Options, options: Mapping[str, Any]) -> Options:
-    """Options changed by keywords; paths may be strings, and one value stands for a list of one."""
     known = _keywords(Options)
     for name in options:
         if name not in known:
             near = nearest(name, list(known))
             advice = f"Did you mean {near}?" if near else "See topicscope probe --help."
             raise InputError(f"probe has no option {name}. {advice}")
+    # Paths may be strings, and one value stands for a list of one.
     values = {known[name][0]: convert(known[name][1], value, name) for name, value in options.items()}
-    changed: Options = made(Options, nested(values), wanted)
-    return changed
+    default = Options(models=(), out=path_of(out, "out"))
+    return _probe(subjects, made(Options, nested(values), default), report)
 
 
 def _keywords(kind: Any, path: str = "") -> dict[str, tuple[str, Any]]:
@@ -263,9 +252,7 @@ def _check(models: Sequence[Any], options: Options) -> None:
     if len(set(names)) < len(names) or len(set(shown.revision)) < len(shown.revision):
         raise InputError("A model or revision is given twice: name each once.")
     if shown.label and len(shown.label) != len(names) * max(len(shown.revision), 1):
-        raise InputError(
-            f"--label names {len(shown.label)} models, and there are others: give a label for each, in order."
-        )
+        raise InputError(f"--label names {len(shown.label)} models, and others are given: label each, in order.")
     if shown.against is not None and shown.against not in names:
         raise InputError(f"--against {shown.against} is none of the models given: name one of {', '.join(names)}.")
     is_begun(options.out, "probe-settings.json", what="study", command="probe")
@@ -297,8 +284,7 @@ def _written(
     write_atomically(folder.path / "probe.tex", latex(all_rows))
     figures = draw(all_rows, every, folder.path / "figures")
     rows = [row for model in finished for row in model.rows]
-    notes = [*probe_notes(corpora, rows), *word_notes(maps)]
-    return Probed(rows, figures, notes, folder.path, tuple(comparisons))
+    return Probed(rows, figures, [*probe_notes(corpora, rows), *word_notes(maps)], folder.path, tuple(comparisons))
 
 
 def print_table(result: Probed) -> None:
