@@ -5,10 +5,9 @@
 (``get_input_embeddings``, ``get_encoder``, ``output_attentions``, ``output_hidden_states``); what else must be known
 (layers, heads, whether attention is causal, the longest input) is found by running the model once.
 
-No file of a model is executed: weights are safetensors, and a model that brings its own code is refused.
+No file of a model is executed: weights are safetensors, and transformers refuses a model that brings its own code.
 """
 
-import json
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from torch import Tensor
 from topicscope.errors import InputError, is_out_of_memory
 from topicscope.precision import device_named
 from topicscope.probing.settings import Precision
-from topicscope.probing.sources import INSTALL, Source, has_tokenizer
+from topicscope.probing.sources import Source, has_tokenizer
 from topicscope.settings.data import Device
 from topicscope.text.tokenizers import Tokenizer, load_tokenizer
 
@@ -83,34 +82,13 @@ class Loading:
 
 
 def model_tokenizer(source: Source) -> Tokenizer:
-    """The tokenizer of a model; a model that could not be loaded is refused before anything else is loaded."""
-    check_architecture(source)
+    """The tokenizer of a model."""
     if not has_tokenizer(source.tokenizer_folder):
         # transformers would make up an empty one.
         raise InputError(
             f"model {source.name} has no tokenizer: its folder must hold tokenizer.json; save its tokenizer there."
         )
     return load_tokenizer(str(source.tokenizer_folder))
-
-
-def check_architecture(source: Source) -> None:
-    """Refuse, before anything is loaded, a model that needs its own code or that transformers does not know."""
-    try:
-        from transformers import CONFIG_MAPPING
-    except ImportError:
-        raise InputError(f"the probe needs transformers, which is not installed: {INSTALL}.") from None
-    try:
-        settings = json.loads((source.folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        raise InputError(f"model {source.name} has a config.json that cannot be read: fetch it again.") from None
-    settings = settings if isinstance(settings, dict) else {}
-    kind = settings.get("model_type")
-    if isinstance(kind, str) and kind in CONFIG_MAPPING:
-        return
-    why = f"has the architecture (model_type) {kind}, which your version of transformers does not know: give another"
-    if "auto_map" in settings:
-        why = "brings code of its own, which is never run: give a model whose architecture is part of transformers"
-    raise InputError(f"model {source.name} {why}.")
 
 
 class HuggingFaceModel:
@@ -125,7 +103,6 @@ class HuggingFaceModel:
 
         The network is run once, on as many tokens as asked for or as it takes, to see its layers, heads and length.
         """
-        check_architecture(source)
         self.source, self.loading = source, loading
         self.name, self.revision = source.name, source.revision
         self._before, self._after = list(special[0]), list(special[1])
@@ -246,7 +223,8 @@ def load_network(source: Source, digest: str, loading: Loading) -> Any:
                 # Weights have their own random stream, so that no other draw from torch changes.
                 with torch.random.fork_rng(devices=[]):
                     torch.manual_seed(loading.seed)
-                    network = AutoModel.from_config(AutoConfig.from_pretrained(source.folder), **settings)
+                    config = AutoConfig.from_pretrained(source.folder, trust_remote_code=False)
+                    network = AutoModel.from_config(config, **settings)
             else:
                 files = {"use_safetensors": True, "local_files_only": True, "output_loading_info": True}
                 network, report = AutoModel.from_pretrained(source.folder, **files, **settings)
