@@ -428,28 +428,7 @@ class ProbeResult(Struct, frozen=True, kw_only=True):
     rows: list[ProbeRow]
     corpora: list[CorpusRow]
     maps: list[WordMap]
-    """One for each model, in the order of ``models``."""
-
-    @property
-    def models(self) -> list[str]:
-        """Names of models with their checkpoints."""
-        return list(dict.fromkeys(row.title for row in self.rows))
-
-    def row(
-        self,
-        model: str,
-        fraction: float | None,
-        assignment: str = "one",
-        embedding: str = "layer",
-        *,
-        centred: bool = False,
-    ) -> ProbeRow:
-        """The row of a model at these settings."""
-        wanted = (model, fraction, assignment, embedding, centred)
-        [row] = [
-            row for row in self.rows if (row.title, row.fraction, row.assignment, row.embedding, row.centred) == wanted
-        ]
-        return row
+    """One for each model, in the order asked for."""
 
 
 class TopicFit(Struct, frozen=True, kw_only=True):

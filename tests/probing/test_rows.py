@@ -13,9 +13,7 @@ from jaxtyping import Int
 from safetensors.numpy import save_file
 
 from support.planted_model import PlantedModel, plan_of, planted_labelling, summary_of
-from support.tiny_models import VOCABULARY, tiny_config
-from topicscope.probing.folder import Measured, MeasuredGroup, compared_models
-from topicscope.probing.models import HuggingFaceModel, Loading, Outputs
+from topicscope.probing.models import Outputs
 from topicscope.probing.packing import packed, unpacked
 from topicscope.probing.rows import (
     VARIANTS,
@@ -26,7 +24,6 @@ from topicscope.probing.rows import (
     top_pair_number,
 )
 from topicscope.probing.settings import MeasureSettings
-from topicscope.probing.sources import find_model
 from topicscope.probing.statistics.labelling import Labelling
 
 WORDS, TOPICS = 60, 6
@@ -216,69 +213,3 @@ def test_a_planted_model_gives_the_planted_similarities_and_centring_takes_the_c
     assert centred.dot.same == pytest.approx(1.5 * (1 - 1 / 6) - 1 / 60, rel=1e-5)
     assert centred.dot.different == pytest.approx(-1.5 / 6 - 1 / 60, rel=1e-5)
     assert centred.dot.difference == pytest.approx(plain.dot.difference, rel=1e-5)
-
-
-class Initialised:
-    """Tiny BERTs as transformers initialises them, all measured on the same passages: of any topics, or of two each."""
-
-    def __init__(self, folder: Path, permutations: int, *, two_topics: bool) -> None:
-        self.folder = folder
-        self.measures = MeasureSettings(
-            replicates=2, permutations=permutations, head_permutations=permutations, details=False
-        )
-        tiny_config("bert", num_hidden_layers=1).save_pretrained(folder)
-        # The first six tokens are special, or have no topic; the first of all is padding, and its embedding 0.
-        topic = np.where(np.arange(VOCABULARY) < 6, -1, np.arange(VOCABULARY) % 6)
-        labels = Labelling(topic[:, None] == np.arange(6), fraction=0.1, assignment="one")
-        draw = np.random.default_rng(1)
-        chosen = [draw.choice(6, 2 if two_topics else 6, replace=False) for _ in range(24)]
-        self.passages = [draw.choice(np.flatnonzero(np.isin(topic, each)), size=24) for each in chosen]
-        self.plan = plan_of([labels], self.passages, permutations)
-        (folder / "plan").write_bytes(packed(self.plan))
-
-    def measured(self, seed: int, topical: float = 0.0) -> Measured:
-        """What the model of a seed is compared by; ``topical``: a part that its embeddings have by topic."""
-        source = find_model(f"random:{self.folder}")
-        model = HuggingFaceModel(source, ([2], [3]), Loading("cpu", seed=seed, length=26))
-        matrix = model.embedding_matrix()
-        shared = np.random.default_rng(seed).normal(0.0, topical * 0.02, size=(6, matrix.shape[1]))
-        matrix = matrix + (self.plan.labellings[0].membership @ shared).astype(np.float32)
-        save_file({"matrix": matrix, "layer": matrix}, self.folder / "vectors")
-        task = EmbeddingTask(self.folder / "vectors", self.folder / "plan", (0,), (), self.measures)
-        (self.folder / "embeddings").write_bytes(task.measure())
-        similar = unpacked(self.folder / "embeddings", Embeddings)
-        [group] = summary_of(model, self.plan, self.passages, self.measures)
-        return Measured(f"seed {seed}", "plan", [MeasuredGroup(0.1, "one", group.compared | similar.compared)])
-
-    def p_values(self, one: int, other: int, topical: float = 0.0) -> dict[str, Any]:
-        """Of the models of two seeds, by measure and layer."""
-        rows = compared_models(self.measured(one, topical), self.measured(other))
-        return {f"{row.measure} {row.layer}": row.p for row in rows}
-
-
-MEASURED_P = ("attention None", "cosine matrix None", "hidden centred_cosine 1")
-
-
-@pytest.mark.parametrize(
-    ("pairs", "permutations", "two_topics"),
-    [
-        (3, 39, False),
-        pytest.param(200, 99, False, marks=pytest.mark.slow),
-        pytest.param(200, 99, True, marks=pytest.mark.slow),
-    ],
-)
-def test_two_random_initialisations_of_one_architecture_are_told_apart_in_five_per_cent_of_the_cases(
-    pairs: int, permutations: int, two_topics: bool, tmp_path: Path
-) -> None:
-    models = Initialised(tmp_path, permutations, two_topics=two_topics)
-    p = [models.p_values(2 * pair, 2 * pair + 1) for pair in range(pairs)]
-    # Multiples of 1/(permutations + 1), of which 0.05 is one: exactly 5 % where words could exchange their topics.
-    rejected = {name: float(np.mean([each[name] <= 0.05 + 1e-9 for each in p])) for name in MEASURED_P}
-    error = np.sqrt(0.05 * 0.95 / pairs)
-    assert all(share - 0.05 < 3 * error for share in rejected.values()), rejected
-    # Where passages have two topics each, half of their pairs are of one topic, and a sixth if topics are permuted:
-    # attention's ratio then varies less than those it is compared with, and too few models are told apart.
-    exact = [name for name in MEASURED_P if not two_topics or name != "attention None"]
-    assert all(0.05 - rejected[name] < 3 * error for name in exact), rejected
-    # The control: embeddings with a part by topic are told from untrained ones.
-    assert models.p_values(1_000_001, 1_000_002, topical=1.5)["cosine matrix None"] <= 0.05

@@ -13,20 +13,8 @@ WORDS = [first + rest for first in "bdgfklm" for rest in ("ana", "ene", "iri", "
 WORDS = [*WORDS, "frog", "toad", "lizard", "mozart", "algebra"][: VOCABULARY - len(SPECIAL)]
 SMALL = [
     *("--topics", "3", "--fractions", "0.1", "0.2", "--fits", "2", "--iterations", "20", "--length", "20"),
-    *(
-        "--assignments",
-        "one",
-        "--replicates",
-        "20",
-        "--permutations",
-        "19",
-        "--head-permutations",
-        "19",
-        "--workers",
-        "1",
-        "--device",
-        "cpu",
-    ),
+    *("--assignments", "one", "--replicates", "20", "--permutations", "19", "--head-permutations", "19"),
+    *("--workers", "1", "--device", "cpu"),
 ]
 OF_LDA, OF_LABELS = ("--topics", "--fits", "--iterations"), ("--fractions", "--assignments")
 

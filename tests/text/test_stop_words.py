@@ -14,12 +14,8 @@ SENTENCES = {
     "Mitglieder darum gebeten hatten.",
     "fr": "Le comité a déclaré lundi qu'il ne changerait pas les règles avant la fin de l'année, bien que de nombreux "
     "membres l'aient demandé.",
-    "nl": "De commissie zei maandag dat zij de regels niet voor het einde van het jaar zou veranderen, "
-    "hoewel veel leden daarom hadden gevraagd.",
     "es": "El comité dijo el lunes que no cambiaría las reglas antes del final del año, aunque muchos "
     "miembros lo habían pedido.",
-    "ru": "Комитет заявил в понедельник, что он не будет менять правила до конца года, "
-    "хотя многие члены просили об этом.",
     None: "bana bene giri dolo fusu kana lene miri bolo dusu",
 }
 
