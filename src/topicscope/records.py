@@ -197,13 +197,6 @@ class Ratio(Struct, frozen=True, kw_only=True):
     high: Number = None
 
 
-class Sides(Struct, frozen=True, kw_only=True):
-    """A number of the same-topic and of the different-topic pairs, without a comparison."""
-
-    same: Number = None
-    different: Number = None
-
-
 class LayerAttention(Comparison, frozen=True, kw_only=True):
     """The attention of one layer, averaged over its heads."""
 
@@ -236,9 +229,6 @@ class MatchedComparison(Comparison, frozen=True, kw_only=True):
 
     share: Number = None
     """The share of same-topic pairs that have a match."""
-
-    co_occurrence: Sides = Sides()
-    """How often matched pairs co-occur; equal numbers mean that no difference is left."""
 
 
 class LayerComparison(Comparison, frozen=True, kw_only=True):
@@ -287,9 +277,6 @@ class TopPairs(Struct, frozen=True, kw_only=True):
     pairs: Count
     """How many top pairs."""
 
-    same_topic: Number
-    """The share of the top pairs that are same-topic pairs themselves, averaged over LDA seeds."""
-
     attention: Comparison
     cosine: Comparison
 
@@ -332,7 +319,6 @@ class ProbeRow(Struct, frozen=True, kw_only=True):
     sink: list[list[float]] | None = None
     """For a causal model, each head's attention to the first token."""
 
-    lda_seeds: Count = 0
     articles: Count = 0
     passages: Count = 0
     corpus: str = ""
@@ -423,10 +409,9 @@ class PairedRow(Struct, frozen=True, kw_only=True):
 
 
 class ProbeResult(Struct, frozen=True, kw_only=True):
-    """What a probe found: rows of probe.json, corpus.json and words.json."""
+    """What a probe found: rows of probe.json and words.json."""
 
     rows: list[ProbeRow]
-    corpora: list[CorpusRow]
     maps: list[WordMap]
     """One for each model, in the order asked for."""
 

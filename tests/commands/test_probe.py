@@ -49,7 +49,6 @@ def test_rows_tables_figures_and_the_page_have_what_the_design_says(finished: Pa
         assert [(head["layer"], head["head"]) for head in heads] == [(1, 1), (1, 2), (2, 1), (2, 2)]
         assert [layer["layer"] for layer in row["attention_by_layer"]] == [1, 2]
         assert row["attention"]["same"] == pytest.approx(np.mean([head["same"] for head in heads]))
-        assert row["lda_seeds"] == 2
     sinks = {Path(row["model"]).name: row["sink"] for row in found}
     assert (sinks["bert"], np.shape(sinks["gpt2"])) == (None, (2, 2))
     flat = table(finished / "probe.csv")

@@ -15,7 +15,6 @@ from topicscope.records import (
     ProbeResult,
     ProbeRow,
     Ratio,
-    Sides,
     TopPairs,
     WordMap,
 )
@@ -54,10 +53,10 @@ def fabricated(
                 language.MEASURES, Ratio(ratio=fall, low=fall * 0.99, high=fall * 1.01)
             ),
             "top_co_occurring": TopPairs(
-                pairs=105, same_topic=0.3, attention=numbers(0.01 * top, 0.01), cosine=numbers(0.3 / top, 0.3)
+                pairs=105, attention=numbers(0.01 * top, 0.01), cosine=numbers(0.3 / top, 0.3)
             ),
             "matched": MatchedPairs(
-                attention=numbers(0.01 * matched, 0.01, MatchedComparison, share=0.9, co_occurrence=Sides(same=20.1)),
+                attention=numbers(0.01 * matched, 0.01, MatchedComparison, share=0.9),
                 cosine=numbers(0.3 * matched, 0.3, MatchedComparison, share=0.9),
             ),
         } | more  # fmt: skip
@@ -67,7 +66,7 @@ def fabricated(
             for embedding in ("matrix", "layer")
             for centred in (False, True)
         ]
-    return ProbeResult(rows=rows, corpora=[], maps=[words(BY_TOPIC)])
+    return ProbeResult(rows=rows, maps=[words(BY_TOPIC)])
 
 
 def words(topic: np.ndarray) -> WordMap:

@@ -155,7 +155,7 @@ class EmbeddingTask:
         """:class:`Embeddings`, as a file."""
         plan, vectors = read_plan(self.plan), load_file(self.vectors)
         group = Group(plan, self.labellings, self.measures)
-        of_seeds, tests, balances = list[PairAverages](), list[Tested](), list[Matched]()
+        of_seeds, tests = list[PairAverages](), list[Tested]()
         matched: dict[Variant, list[Matched]] = {variant: [] for variant in VARIANTS}
         for place, labelling in zip(group.places, group.labellings, strict=True):
             kept, above = labelling.among_kept, np.triu_indices(labelling.words, k=1)
@@ -174,7 +174,6 @@ class EmbeddingTask:
                     stratum, permutations = group.stratum[labelling.kept], self.measures.permutations
                     tests += similarity_tests(matrices, kept, stratum, permutations, generator=group.permuting())
             of_seeds.append(numbers.averages())
-            balances.append(words.averages(plan.co_occurrence.matrices(labelling)[1][above] / 2))
         comparisons, compared = {}, {}
         for at, ((variant, kind), test) in enumerate(zip(MEASURED, tests, strict=True)):
             same, different, auc = (
@@ -200,8 +199,7 @@ class EmbeddingTask:
                 cosine=comparisons[variant, "cosine"],
                 dot=comparisons[variant, "dot"],
                 by_topic=topics,
-                matched=records.MatchedPairs(cosine=matched_similarity(matched[variant], balances, group.labellings)),
-                lda_seeds=len(group.places),
+                matched=records.MatchedPairs(cosine=matched_similarity(matched[variant], group.labellings)),
             )
             for variant, topics in zip(VARIANTS, by_topic, strict=True)
         ]
@@ -395,16 +393,14 @@ def _sides(group: Group, averages: Float[np.ndarray, "seed replicate kind"]) -> 
 
 
 def _matched(totals: AttentionTotals, group: Group) -> records.MatchedComparison:
-    without, balances = [], []
+    without = []
     for place, labelling in zip(group.places, group.labellings, strict=True):
         table = totals.pairs_by_distance.among(labelling.kept)
         pairs = PairsInCells.of_positions(table, labelling, group.plan.attention_strata.under(place))
         without.append(pairs.averages(table.sums))
-        together = group.plan.co_occurrence.values("counts", table.first, table.second)
-        balances.append(pairs.averages(table.counts * together / 2))
     averages = [totals.matched(place) for place in group.places]
     same, different = (group.average([getattr(each, side) for each in averages]) for side in ("same", "different"))
-    return matched_attention(same, different, without, balances, group.labellings)
+    return matched_attention(same, different, without, group.labellings)
 
 
 def _hidden(

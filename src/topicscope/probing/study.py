@@ -150,7 +150,6 @@ def probe(
     finished = sorted(measure_models(models, ground), key=lambda model: model.place)
     return ProbeResult(
         rows=[row for model in finished for row in model.rows],
-        corpora=[study.corpus_row() for study in dict.fromkeys(model.study for model in finished)],
         maps=[model.shown for model in finished],
     )
 

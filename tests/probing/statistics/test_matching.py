@@ -57,7 +57,7 @@ def without_topics(table: PairTable, labelling: Labelling, strata: Strata, *, ba
 
 
 def matched_of(same: np.ndarray, different: np.ndarray, without: Matched, labelling: Labelling) -> MatchedComparison:
-    return matched_attention(same, different, [without], [without], [labelling])
+    return matched_attention(same, different, [without], [labelling])
 
 
 def test_bins_double_in_four_steps_and_strata_hold_like_pairs() -> None:
@@ -159,7 +159,7 @@ def test_cells_without_a_match_are_left_out_and_said_so() -> None:
 
 def matched_over(labelling: Labelling, strata: Strata, products: np.ndarray) -> Any:
     found = over_words(labelling, strata, products)
-    return matched_similarity([found], [found], [labelling])
+    return matched_similarity([found], [labelling])
 
 
 def test_matched_similarity_equals_a_loop_over_pairs() -> None:
@@ -198,7 +198,7 @@ def test_matched_similarity_averages_lda_seeds_and_leaves_out_a_topic_with_its_p
 
     def seeds_of(*labellings: Labelling) -> Any:
         averages = [found[each] for each in labellings]
-        return matched_similarity(averages, averages, labellings)
+        return matched_similarity(averages, labellings)
 
     alone = matched_over(first, strata, products)
     again = seeds_of(first, same)

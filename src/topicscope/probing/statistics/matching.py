@@ -8,7 +8,7 @@ over them, then averages with topics left out, for intervals.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int, Integer
@@ -19,7 +19,7 @@ from topicscope.measure.uncertainty import CONFIDENCE
 from topicscope.probing.statistics.labelling import Labelling, OfPairs, Pairs, Replicates, topic_partners
 from topicscope.probing.statistics.pairs import PairTable
 from topicscope.probing.statistics.resampling import LEAST_WITH_PAIRS, contrast, extended, finite
-from topicscope.records import MatchedComparison, Sides
+from topicscope.records import MatchedComparison
 
 # Upper ends of distance bins, in tokens.
 DISTANCES = (2, 5, 12, 30)
@@ -179,7 +179,6 @@ def matched_attention(
     same: Replicates,
     different: Replicates,
     left_out: Sequence[Matched],
-    balances: Sequence[Matched],
     labellings: Sequence[Labelling],
 ) -> MatchedComparison:
     """Matched attention; its intervals add the variances of replicates and of the jackknife over topics.
@@ -188,13 +187,13 @@ def matched_attention(
     so the interval adds the jackknife over topics, like that of matched similarity.
 
     same, different: averages over LDA seeds, the sample first and then its replicates (articles, LDA seeds).
-    left_out, balances: for each LDA seed's labelling, averages of attention and of co-occurrence over all topics and
-    with topics left out. A topic of the first seed is left out together with its partners in the others.
+    left_out: for each LDA seed's labelling, averages over all topics and with topics left out. A topic of the first
+    seed is left out together with its partners in the others.
     The ratio's interval comes from its logarithm: log ratio ± 1.96 s. Replicates without pairs of both kinds are left
     out, as ``contrast`` counts them. There is no interval if fewer than half remain, or if a topic cannot be left out.
     """
     one, other = (
-        _partners_left_out([getattr(each, side) for each in left_out], labellings) for side in Sides.__struct_fields__
+        _partners_left_out([getattr(each, side) for each in left_out], labellings) for side in ("same", "different")
     )
     there = np.isfinite(same) & np.isfinite(different)
     # The sample itself is not a replicate; if it has no number there is no interval.
@@ -207,7 +206,7 @@ def matched_attention(
             return None, None
         return jackknife_interval(float(values[0]), left, more=float(values[1:].var(ddof=1)))
 
-    compared = extended(contrast(same, different), MatchedComparison, **_balance(left_out, balances))
+    compared = extended(contrast(same, different), MatchedComparison, share=_mean(left_out, "share"))
     low, high = interval(same - different, one - other)
     compared = structs.replace(compared, difference_low=low, difference_high=high)
     if compared.ratio is None:
@@ -218,9 +217,7 @@ def matched_attention(
     return structs.replace(compared, low=low, high=high)
 
 
-def matched_similarity(
-    left_out: Sequence[Matched], balances: Sequence[Matched], labellings: Sequence[Labelling]
-) -> MatchedComparison:
+def matched_similarity(left_out: Sequence[Matched], labellings: Sequence[Labelling]) -> MatchedComparison:
     """Matched similarity, averaged over LDA seeds; arguments as above.
 
     The interval of the difference is by the jackknife, which leaves out each topic's words (None if a topic cannot be
@@ -231,22 +228,18 @@ def matched_similarity(
     between = float(differences[:, 0].var(ddof=1)) / seeds if seeds > 1 else 0.0
     low, high = jackknife_interval(difference, _partners_left_out(list(differences), labellings), more=between)
     return MatchedComparison(
-        **_means(left_out, *Sides.__struct_fields__),
+        same=_mean(left_out, "same"),
+        different=_mean(left_out, "different"),
         difference=finite(difference),
         difference_low=low,
         difference_high=high,
-        **_balance(left_out, balances),
+        share=_mean(left_out, "share"),
     )
 
 
-def _balance(left_out: Sequence[Matched], balances: Sequence[Matched]) -> dict[str, Any]:
-    """How many same-topic pairs have a match, and how often matched pairs still co-occur."""
-    return {**_means(left_out, "share"), "co_occurrence": Sides(**_means(balances, *Sides.__struct_fields__))}
-
-
-def _means(averages: Sequence[Matched], *names: str) -> dict[str, Any]:
-    """The averages over LDA seeds of the numbers over all topics."""
-    return {name: finite(np.mean([getattr(each, name)[0] for each in averages])) for name in names}
+def _mean(averages: Sequence[Matched], name: str) -> float | None:
+    """The average over LDA seeds of a number over all topics."""
+    return finite(np.mean([getattr(each, name)[0] for each in averages]))
 
 
 def _partners_left_out(

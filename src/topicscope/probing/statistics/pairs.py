@@ -208,8 +208,7 @@ def compare_top_pairs(
     attention, *similar = (
         contrast(seeds.average(one), seeds.average(other)) for one, other in zip(same, frequent, strict=True)
     )
-    same_topic = float(np.mean([each.shares(*top) for each in labellings])) if len(places) else None
-    return [TopPairs(pairs=len(places), same_topic=same_topic, attention=attention, cosine=each) for each in similar]
+    return [TopPairs(pairs=len(places), attention=attention, cosine=each) for each in similar]
 
 
 def _averages(
