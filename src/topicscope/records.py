@@ -169,8 +169,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
     Intervals are 95 % percentile intervals over the replicates that have pairs of both kinds, None if fewer than half
     have: with few topics, some replicates draw only one of them and have no pair of two (``replicates_left_out`` counts
     them). ``ratio`` and its interval are None unless the interval of the denominator (the denominator itself, if it has
-    none) is above 0: around 0 the ratio may be any number, and below it is meaningless. ``ratio_note`` says which it
-    is, or how many replicates have no pair.
+    none) is above 0: around 0 the ratio may be any number, and below it is meaningless.
     """
 
     same: Number = None
@@ -185,7 +184,6 @@ class Comparison(Struct, frozen=True, kw_only=True):
     auc_low: Number = None
     auc_high: Number = None
     p: Number = None
-    ratio_note: str | None = None
     replicates_left_out: int = 0
 
 

@@ -227,7 +227,7 @@ def test_own_words_that_never_meet_have_no_attention_and_those_that_the_corpus_l
     own, corpus, said = tmp_path / "own.csv", tmp_path / "corpus.txt", []
     own.write_text("word,topic\n" + "".join(f"{word},{place // 2}\n" for place, word in enumerate(WORDS[:6])))
     options = ["probe", str(tiny / "bert"), "--corpus", str(corpus), "--word-topics", str(own), "--json"]
-    notes = []
+    pairs = []
     # So many of the words are there, and so many in one passage, which is a document.
     for there, together in ((0, 0), (4, 4), (6, 1), (6, 6)):
         lines = [" ".join([*np.roll(WORDS[:there], place)[:together], *WORDS[10:20]]) for place in range(12)]
@@ -240,12 +240,12 @@ def test_own_words_that_never_meet_have_no_attention_and_those_that_the_corpus_l
             first = json.loads(printed.out)[0]
             assert first["cosine"]["same"] is not None
             found = (first["attention"], first["top_co_occurring"]["attention"], first["matched"]["attention"])
-            notes.append([each["ratio_note"] for each in found])
+            pairs.append([each["same"] is not None for each in found])
     assert f"none of the words of --word-topics {own} is in a passage of corpus" in said[0]
     assert f"2 of 6 words are in no passage that is measured, and have no attention: {WORDS[4]}, {WORDS[5]}." in said[1]
-    assert notes[1] == ["no pair to average over"] * 3
+    assert pairs[1] == [False] * 3
     # The control: in one passage, they attend to each other (few words have no pairs that match).
-    assert "no pair to average over" not in notes[2][:2]
+    assert pairs[2][:2] == [True] * 2
     assert "own topics" not in said[3]
 
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 SIGNS = (
     "*: p < 0.05 by a two-sided permutation test over words, not corrected; the interval is over articles "
     "(attention) or topics and words (embeddings), so the two may differ. Δ: same minus different [95 % interval], "
-    "where there is no ratio; ratio_note in probe.json says why. –: no pair to average over."
+    "where the interval of the denominator is not above 0. –: no pair to average over."
 )
 
 DESCRIPTION = """Topic structure in pretrained transformers, on any corpus: are words of one topic (found by LDA) more

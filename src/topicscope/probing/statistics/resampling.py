@@ -49,18 +49,15 @@ def contrast(
     gone = ~(np.isfinite(same) & np.isfinite(different))
     gone[0] = False
     same, different = (np.where(gone, np.nan, side) for side in (same, different))
-    note = why_no_ratio(same, different)
-    ratio, note = (Ratio(), note) if note else _ratio(same, different)
     difference = same - different
     return Comparison(
         same=finite(same[0]),
         different=finite(different[0]),
-        **structs.asdict(ratio),
+        **structs.asdict(_ratio(same, different) if has_ratio(same, different) else Ratio()),
         difference=finite(difference[0]),
         **_interval("difference", difference),
         **({} if auc is None else _area(np.where(gone, np.nan, auc))),
         p=finite(p),
-        ratio_note=note,
         replicates_left_out=int(gone.sum()),
     )
 
@@ -87,20 +84,14 @@ def ratio_of_ratios(one: Replicates, other: Replicates) -> Ratio:
     return Ratio(ratio=finite(quotients[0]), low=low, high=high)
 
 
-def why_no_ratio(same: Replicates, different: Replicates) -> str | None:
-    """Why there is no ratio; None if there is one."""
-    if not (np.isfinite(same[0]) and np.isfinite(different[0])):
-        return "no pair to average over"
-    bottom, top = percentile_interval(different[1:]) if len(different) > 1 else (different[0], different[0])
-    if bottom is None or top is None:
-        return None if different[0] > 0 else "the denominator is not above 0"
-    if bottom > 0 and different[0] > 0:
-        return None
-    return "the denominator's interval includes 0" if bottom < top and top >= 0 else "the denominator is not above 0"
+def has_ratio(same: Replicates, different: Replicates) -> bool:
+    """Whether the denominator is surely above 0: the whole interval, if it has one."""
+    low = percentile_interval(different[1:])[0] if len(different) > 1 else None
+    return bool(np.isfinite(same[0]) and different[0] > 0 and (low is None or low > 0))
 
 
-def _ratio(same: Replicates, different: Replicates) -> tuple[Ratio, str | None]:
-    """The ratio with its interval, and a note if the interval lacks an end.
+def _ratio(same: Replicates, different: Replicates) -> Ratio:
+    """The ratio with its interval.
 
     The denominator of a single replicate may still cross 0. Its ratio has passed through infinity and counts as the
     largest of all, whatever its sign. Ends are then order statistics; an upper one that is infinite becomes None.
@@ -109,15 +100,11 @@ def _ratio(same: Replicates, different: Replicates) -> tuple[Ratio, str | None]:
         ratios = np.where(different <= 0, np.inf, same / different)
     there = np.sort(ratios[1:][~np.isnan(ratios[1:])])
     low, high = percentile_interval(ratios[1:])
-    note = "too few replicates have a pair for an interval" if low is None and len(ratios) > 1 else None
     if len(there) >= LEAST_WITH_PAIRS * (len(ratios) - 1) and np.isinf(there).any():
         # At most 2.5 % of the replicates are beyond each end.
         beyond = (1 - CONFIDENCE) / 2
-        low = float(np.quantile(there, beyond, method="lower"))
-        high, note = finite(there[-int(beyond * len(there)) - 1]), None
-        if high is None:
-            note = "the interval has no upper end, as the denominator of some replicates is not above 0"
-    return Ratio(ratio=float(ratios[0]), low=low, high=high), note
+        low, high = float(np.quantile(there, beyond, method="lower")), finite(there[-int(beyond * len(there)) - 1])
+    return Ratio(ratio=float(ratios[0]), low=low, high=high)
 
 
 def _interval(name: str, values: Replicates) -> dict[str, float | None]:
@@ -199,7 +186,7 @@ def compared(one: Comparable, other: Comparable, about: PairedRow) -> PairedRow:
     them apart as much? There is no ratio of ratios if one of the models has no ratio.
     """
     quotient = Ratio()
-    if not any(why_no_ratio(each.same, each.different) for each in (one, other)):
+    if all(has_ratio(each.same, each.different) for each in (one, other)):
         quotient = ratio_of_ratios(*(ratio_replicates(each.same, each.different) for each in (one, other)))
     difference, auc = (one.same - one.different) - (other.same - other.different), one.auc - other.auc
     # Rounding errors are those of each model's own numbers.
