@@ -259,7 +259,7 @@ def uniform_gain(
     """g: the gain of W^V under uniform attention as a share of the gain of the optimum under uniform attention.
 
     The gain is that over predicting nothing (W^V = 0), without L2. It is exact for the squared loss; for cross-entropy
-    both losses are computed on the same documents. Biases count as part of W^V (``StageRecorder.rows``), and add
+    both losses are computed on the same documents. Biases count as part of W^V, and add
     nothing to the optimum. It is None where the optimum is not known: with hidden keys, START and END or parts beyond
     eq. 6, and for cross-entropy with words that are not equally likely or the average over a batch.
     """
