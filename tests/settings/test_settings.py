@@ -98,6 +98,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"data": {"topic_words": "matrix.npy"}}, "data.topics = 3"),
     ({"data": {"per_document": 5}}, "data.per_document = 5"),
     ({"data": {"length": [1, 3_000_000_000]}}, "data.length = [1, 3000000000]"),
+    ({"training": {"adam_betas": [0.9, 1.0]}}, "training.adam_betas = [0.9, 1.0]"),
+    ({"training": {"stage_steps": 10**6}}, "training.stage_steps"),
     ({"learning_rate": 0.1}, "did you mean training.learning_rate?"),
     ({"model": {"value": {"start": "finite"}, "masked_keys": "hidden"}}, "model.value.start"),
     ({"model": {"prediction": {"start": "identity"}}}, "set model.tied to false"),

@@ -14,13 +14,13 @@ RATE = 0.05
 REFERENCES: dict[str, Any] = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=RATE),
     "momentum": lambda parameters: torch.optim.SGD(parameters, lr=RATE, momentum=0.9),
-    "adam": lambda parameters: torch.optim.Adam(parameters, lr=RATE, betas=(0.9, 0.999), eps=1e-5, foreach=False),
+    "adam": lambda parameters: torch.optim.Adam(parameters, lr=RATE, betas=(0.8, 0.99), eps=1e-5, foreach=False),
 }
 
 
 @pytest.mark.parametrize("kind", REFERENCES)
 def test_updates_are_those_of_torchs_classes(kind: Any) -> None:
-    training = Training(optimizer=kind, adam_epsilon=1e-5)
+    training = Training(optimizer=kind, adam_betas=(0.8, 0.99), adam_epsilon=1e-5)
     draw = torch.Generator().manual_seed(1)
     shapes = {"value": (2, 1, 3, 5), "bias": (2, 4)}
     ours = {name: torch.randn(shape, generator=draw, dtype=torch.float64) for name, shape in shapes.items()}

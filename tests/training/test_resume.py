@@ -382,13 +382,13 @@ def same_but_frames(one: Path, other: Path) -> bool:
 
 
 @pytest.mark.parametrize("first", [12, 13])
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("changes", [{"optimizer": "sgd"}, {"schedule": "two_stage", "stage_steps": 12}])
 def test_a_finished_run_made_longer_is_to_the_bit_one_that_was_so_long_from_the_start(
-    small: Callable[..., Settings], first: int, optimizer: str, tmp_path: Path
+    small: Callable[..., Settings], first: int, changes: dict[str, Any], tmp_path: Path
 ) -> None:
     """Weights, optimiser and metrics, also where the first run ends between two rows: these compare W^V with before."""
     short, long, other = (
-        small(seed=seed, training={"optimizer": optimizer, "steps": steps, "checkpoint_every": 5})
+        small(seed=seed, training={"optimizer": "adam", "steps": steps, "checkpoint_every": 5, **changes})
         for seed, steps in ((0, first), (0, 31), (1, 31))
     )
     longer, whole = lengthened(short, long, tmp_path)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from topicscope.errors import check_at_least, check_not_negative, check_positive
+from topicscope.errors import check_at_least, check_not_negative, check_positive, refuse
 from topicscope.settings.values import settle
 
 Loss = Literal["cross_entropy", "squared"]
@@ -35,10 +35,13 @@ class Training:
     """λ of eq. 2: adds λ‖θ‖² to the loss, θ all trained parts of eq. 6."""
 
     optimizer: Optimizer = "adam"
-    """Plain SGD, SGD with momentum 0.9, or Adam with β₁ = 0.9 and β₂ = 0.999."""
+    """Plain SGD, SGD with momentum 0.9, or Adam."""
 
     learning_rate: float = 0.01
     """Learning rate at the first step; the paper's figures use 0.01."""
+
+    adam_betas: tuple[float, float] = (0.9, 0.999)
+    """Adam's β₁ and β₂."""
 
     adam_epsilon: float = 1e-8
     """Adam's ε."""
@@ -47,9 +50,11 @@ class Training:
     """The learning rate over steps: constant, or falling to zero along a cosine."""
 
     schedule: Schedule = "joint"
-    """"joint": all parts at once; "two_stage": for half of the steps all but keys and queries under uniform attention,
-    then keys and queries alone (§5.1); "alternating": all but keys and queries, then keys and queries alone, each twice
-    in turn (§8.1)."""
+    """"joint": all parts at once; "two_stage": all but keys and queries under uniform attention, then keys and queries
+    alone (§5.1); "alternating": all but keys and queries, then keys and queries alone, each twice in turn (§8.1)."""
+
+    stage_steps: int = 0
+    """For "two_stage": steps of the first stage; 0 means half of them all."""
 
     batch: int = 40
     """Documents (or passages) per step."""
@@ -87,6 +92,12 @@ class Training:
         settle(self, "training.")
         check_positive("training.learning_rate", self.learning_rate)
         check_positive("training.adam_epsilon", self.adam_epsilon)
+        if not all(0 <= beta < 1 for beta in self.adam_betas):
+            raise refuse("training.adam_betas", self.adam_betas, "give two numbers from 0 up to, but not including, 1")
+        check_at_least("training.stage_steps", self.stage_steps, 0)
+        if self.stage_steps > self.steps:
+            remedy = f"the first stage cannot be longer than training.steps = {self.steps}"
+            raise refuse("training.stage_steps", self.stage_steps, remedy)
         check_not_negative("training.l2", self.l2)
         for name in ("batch", "steps", "log_every", "checkpoint_every"):
             check_at_least(f"training.{name}", getattr(self, name), 1, MOST_STEPS)
@@ -98,7 +109,8 @@ class Training:
     @property
     def can_grow(self) -> bool:
         """Whether a longer run begins as this one did: early steps do not depend on how many there are."""
-        return self.decay == "constant" and self.schedule == "joint"
+        own_length = self.schedule == "two_stage" and self.stage_steps > 0
+        return self.decay == "constant" and (self.schedule == "joint" or own_length)
 
 
 # What text is trained with unless its settings say otherwise.

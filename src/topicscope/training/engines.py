@@ -36,7 +36,6 @@ CPU = torch.device("cpu")
 VALUE_PARTS = frozenset({"value", "value_bias", "prediction_bias"})
 # Alternating training consists of so many turns.
 TURNS = 4
-ADAM_BETAS = (0.9, 0.999)
 # What each keeps of a parameter.
 STATE = {"sgd": (), "momentum": ("momentum_buffer",), "adam": ("exp_avg", "exp_avg_sq", "step")}
 
@@ -59,7 +58,7 @@ def phase(settings: Settings, step: int) -> Phase:
     if training.schedule == "joint":
         return Phase(trained, settings.model.uniform)
     if training.schedule == "two_stage":
-        attention = step >= training.steps // 2
+        attention = step >= (training.stage_steps or training.steps // 2)
         uniform = settings.model.uniform or not attention
     else:
         turn = min(step * TURNS // training.steps, TURNS - 1)
@@ -258,7 +257,7 @@ class Optimizer:
         state = [[own[name] for name in gradients] for own in self._state.values()]
         if self.training.optimizer == "adam":
             averages, squares, steps = state
-            first, second = ADAM_BETAS
+            first, second = self.training.adam_betas
             adam(
                 parameters, slopes, averages, squares, [], steps, fused=True, amsgrad=False, maximize=False,
                 lr=rate, beta1=first, beta2=second, eps=self.training.adam_epsilon, weight_decay=0.0,
