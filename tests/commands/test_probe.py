@@ -4,10 +4,7 @@ import csv
 import html
 import itertools
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -195,6 +192,8 @@ def test_a_model_that_is_added_leaves_topics_and_words_of_the_others(tiny: Path,
         (["BERT", "--word-topics", "o.csv", "--most-tokens", "5"], "--most-tokens = 5 is not allowed: --word-topics"),
         (["BERT", "--topics-from", "saved", "--topics", "7"], "topics = 7 is not allowed: --topics-from brings topics"),
         (["BERT", "--stop-words", "/no/such/list"], "cannot be read: give auto, gensim, none"),
+        (["BERT", "--topics-from", "/no/such"], "--topics-from /no/such has no topics.safetensors: give a folder"),
+        (["BERT", "--word-topics", "/no/such"], "--word-topics /no/such is no file: give a CSV file"),
         (["EMPTY"], "has no config.json"),
         (["WORDLESS"], "has no tokenizer: its folder must hold tokenizer.json"),
         *(
@@ -225,33 +224,6 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
     assert said in sentence
     assert not printed.out
     assert not (tmp_path / "out").exists(), "nothing is left of what was refused"
-
-
-CALLS = """
-import json, sys
-from topicscope.cli import main
-for words in json.loads(sys.argv[1]):
-    print(main(["probe", *words]), "torch" in sys.modules)
-"""
-
-
-def test_what_is_wrong_on_the_command_line_is_said_before_torch_is_loaded(tmp_path: Path) -> None:
-    (tmp_path / "file.csv").write_text("")
-    file, out = str(tmp_path / "file.csv"), ["--out", str(tmp_path / "out")]
-    refused = {
-        "is a file: give a folder": ["m", "--out", file],
-        'corpus = "/no/such.txt" does not exist': ["m", "--corpus", "/no/such.txt", *out],
-        "--topics-from /no/such has no topics.safetensors": ["m", "--topics-from", "/no/such", *out],
-        "--word-topics /no/such is no file": ["m", "--word-topics", "/no/such", *out],
-        # The control: a model that is not there is found with torch.
-        "nothing": [str(tmp_path / "nothing"), *out],
-    }
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src"), "HF_HUB_OFFLINE": "1"}
-    words = [sys.executable, "-c", CALLS, json.dumps(list(refused.values()))]
-    done = subprocess.run(words, capture_output=True, text=True, check=True, env=environment)
-    assert done.stdout.splitlines() == ["2 False"] * 4 + ["2 True"]
-    assert all(sentence in done.stderr for sentence in refused)
-    assert not (tmp_path / "out").exists()
 
 
 def test_half_precision_that_the_processor_cannot_run_falls_back_with_one_sentence(

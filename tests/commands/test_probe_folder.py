@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from support.small_probe import OF_LABELS, OF_LDA, SMALL, WORDS, rows, run, without
-from support.tiny_models import save_tiny, save_tokenizer
 from topicscope.cli import main
 from topicscope.commands.folders import locked
 from topicscope.errors import InputError
@@ -142,21 +141,6 @@ def test_nothing_is_measured_twice_and_a_lost_shard_alone_again(
     assert sum(calls) == 16
     assert shard.read_bytes() == content
     assert sorted(map(str, before)) == sorted(map(str, rows(finished)))
-
-
-@WITHOUT_FIGURES
-def test_new_weights_in_a_folder_are_measured_in_the_same_process(tiny: Path, tmp_path: Path) -> None:
-    def cosine(model: Path, out: str) -> float:
-        assert run(tiny, tmp_path / "out" / out, str(model), "--fits", "1") == 0
-        return float(rows(tmp_path / "out" / out)[0]["cosine"]["same"])
-
-    for name, seed in (("model", 3), ("other", 9)):
-        save_tiny("bert", tmp_path / name, seed=seed)
-        save_tokenizer(tmp_path / name, WORDS)
-    expected = cosine(tmp_path / "other", "other")
-    before = cosine(tmp_path / "model", "model")
-    save_tiny("bert", tmp_path / "model", seed=9)
-    assert cosine(tmp_path / "model", "model") == expected != before
 
 
 @WITHOUT_FIGURES

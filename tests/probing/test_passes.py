@@ -136,29 +136,6 @@ def test_batches_and_their_order_change_nothing(tmp_path: Path) -> None:
     assert not np.allclose(other.sums, together.sums)
 
 
-def test_hidden_states_of_some_passages_change_no_attention_and_are_those_of_these_passages(tmp_path: Path) -> None:
-    model = HuggingFaceModel(find_model(str(save_tiny("bert", tmp_path))), ([2], [3]), Loading(device="cpu"))
-    plan, none = some_plan(some_labels(), permutations=7), measure(model, some_plan(some_labels(), permutations=7))
-    centre = np.zeros((3, model.run(PASSAGES[:1]).hidden[0].shape[-1]), dtype=np.float32)
-    chosen = [True, False, False, True, False, True]
-
-    def some(hidden: list[bool], places: Sequence[int]) -> ShardSums:
-        texts = [Text(PASSAGES[at], PASSAGES[at], ARTICLES[at], each) for at, each in zip(places, hidden, strict=True)]
-        return attention_sums(model, texts, plan=plan, batch=64, centre=centre)
-
-    found = some(chosen, range(6))
-    np.testing.assert_allclose(found.sums, none.sums, rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(found.permuted_sums[1], none.permuted_sums[1], rtol=1e-5, atol=1e-7)
-    assert none.hidden is None
-    assert found.hidden is not None
-    alone, others = some([True] * 3, (0, 3, 5)).hidden, some([True] * 3, (1, 2, 4)).hidden
-    assert alone is not None
-    assert others is not None
-    np.testing.assert_allclose(found.hidden.vectors, alone.vectors, rtol=1e-4, atol=1e-6)
-    # The control: other passages have other states.
-    assert found.hidden.vectors.shape != others.vectors.shape
-
-
 class Greedy(PlantedModel):
     """Has memory for so many tokens at once, and says as torch does when that is not enough."""
 

@@ -146,14 +146,6 @@ def test_bad_lines_are_left_out_counted_and_survived(tmp_path: Path) -> None:
     assert rows.problems.broken_lines == 1
 
 
-def test_names_of_fields_are_few_and_can_be_printed(tmp_path: Path) -> None:
-    names = [r"\ud800", *(f"field-{number}" for number in range(16))]
-    content = "{" + ", ".join(f'"{name}": 0' for name in names) + "}\n"
-    with pytest.raises(InputError, match=r"has \?, field-0, .*, field-6 and 9 more") as error:
-        texts(open_corpus(write(tmp_path / "texts.jsonl", content.encode())))
-    str(error.value).encode()
-
-
 # What a file holds, and a part of the sentence that refuses it.
 REFUSED: list[tuple[bytes, str]] = [
     (b"", "has no document: give text"),

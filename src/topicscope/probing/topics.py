@@ -334,10 +334,10 @@ def read_own_topics(path: Path, words: Words) -> tuple[Labelling, list[str], lis
     pairs = read_pairs(path)
     numbers = {name: words.find(name) for name, _ in pairs}
     whole = [(number, topic) for name, topic in pairs if (number := numbers[name]) is not None]
-    kept, topics = sorted({number for number, _ in whole}), list(dict.fromkeys(topic for _, topic in whole))
+    topics = {topic: place for place, topic in enumerate(dict.fromkeys(topic for _, topic in whole))}
+    kept, row = np.unique([number for number, _ in whole], return_inverse=True)
     membership = np.zeros((len(kept), len(topics)), dtype=bool)
-    for number, topic in whole:
-        membership[kept.index(number), topics.index(topic)] = True
+    membership[row, [topics[topic] for _, topic in whole]] = True
     without, most = list(dict.fromkeys(topic for _, topic in pairs if topic not in topics)), membership.sum(axis=0)
     if len(topics) < 2 or most.max() < 2:
         lost = f" (without {', '.join(without)}, whose words the tokenizer splits)" if without else ""
@@ -348,9 +348,7 @@ def read_own_topics(path: Path, words: Words) -> tuple[Labelling, list[str], lis
             f"or more, one of them with two words or more, so that there are pairs to compare{remedy}."
         )
     assignment: Assignment = "one" if (membership.sum(axis=1) == 1).all() else "several"
-    labelling = Labelling(
-        membership, tokens=np.array(kept, dtype=np.int32), assignment=assignment, topic_names=tuple(topics)
-    )
+    labelling = Labelling(membership, tokens=kept.astype(np.int32), assignment=assignment, topic_names=tuple(topics))
     return labelling, sorted(name for name, word in numbers.items() if word is None), without
 
 
@@ -384,8 +382,8 @@ def word_topics(
     out: a CSV file to write, with the columns word and topic, as the probe reads it.
     """
     check_at_least("words", words, 1)
-    found = _words_by_topic(model, words, names)
-    topics = {str(topic): own for topic, likeliest in found.items() if (own := [word for word in likeliest if word])}
+    by_topic = _words_by_topic(model, words, names).items()
+    topics = {str(topic): own for topic, likeliest in by_topic if (own := [word for word in likeliest if word])}
     if not topics:
         raise InputError("The model has no topics with words: fit it first.")
     if out is not None:

@@ -73,13 +73,13 @@ def ratio_table(rows: Sequence[ProbeRow], *, title: str, reference: Sequence[Pro
     text, and have only a ratio.
     """
     every = [*rows, *reference]
-    found = {name: [measured(row, measure) for row in every] for measure, name in LABELS.items()}
-    if any(each.ratio is None and each.difference is not None for own in found.values() for each in own):
+    comparisons = {name: [measured(row, measure) for row in every] for measure, name in LABELS.items()}
+    if any(each.ratio is None and each.difference is not None for own in comparisons.values() for each in own):
         title += "\nΔ: same − different topic, where there is no ratio"
     names = [f"{model_label(row)}  {threshold(row.fraction, 'own topics')}" for row in every]
-    numbers = {f"{name}: same / different topic": _ratios(own, len(rows)) for name, own in found.items()}
+    numbers = {f"{name}: same / different topic": _ratios(own, len(rows)) for name, own in comparisons.items()}
     figure = dots(title, names, numbers, levels={key: {"": 1.0} for key in numbers}, size=(4.0, 0.3))
-    for panel, own in zip(figure.axes, found.values(), strict=True):
+    for panel, own in zip(figure.axes, comparisons.values(), strict=True):
         panel.set_xscale("log")
         low, high = panel.get_xlim()
         # A logarithmic axis would label only powers of ten.
